@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::lab::Lab;
-use crate::net::namespace_netlink::NamespaceNetlink;
-use crate::net::{accounting, conntrack, ipvs, sysctl};
+use crate::net::netfilter::{accounting, conntrack};
+use crate::net::netlink::NamespaceNetlink;
+use crate::net::{ipvs, sysctl};
 use crate::rules;
 use crate::rules::loader::load;
 use crate::runtime::failure;
@@ -65,7 +66,8 @@ impl Lab {
             let namespaces = &self.plan.namespaces;
             for bridged in [false, true] {
                 for (namespace, wire) in namespaces.iter().zip(&self.netlinks) {
-                    wire.wait_for_carrier(namespace, namespaces, bridged)
+                    let ns = &self.namespaces[&namespace.name];
+                    wire.wait_for_carrier(ns, namespace, namespaces, bridged)
                         .await?;
                 }
             }

@@ -13,9 +13,10 @@ use std::rc::Rc;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::task::JoinSet;
 
-use crate::net::namespace_netlink::{self, NamespaceNetlink};
+use crate::net::netfilter::accounting;
+use crate::net::netlink::{NamespaceNetlink, links};
 use crate::net::netns::NetNs;
-use crate::net::{accounting, ipvs, sysctl};
+use crate::net::{ipvs, sysctl};
 use crate::probe::ports::Ports;
 use crate::program;
 use crate::program::background::BackgroundProgram;
@@ -99,7 +100,7 @@ impl Lab {
             built.push((ns, wire));
         }
         step("create its interfaces".to_owned());
-        namespace_netlink::make_links(&built, &plan.namespaces).await?;
+        links::make_links(&built, &plan.namespaces).await?;
         for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
             sysctl::write(
                 ns,
@@ -111,8 +112,8 @@ impl Lab {
             wire.bring_up(namespace).await?;
         }
         for bridged in [false, true] {
-            for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
-                wire.wait_for_carrier(namespace, &plan.namespaces, bridged)
+            for ((ns, wire), namespace) in built.iter().zip(&plan.namespaces) {
+                wire.wait_for_carrier(ns, namespace, &plan.namespaces, bridged)
                     .await?;
             }
         }

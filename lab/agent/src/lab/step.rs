@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::lab::Lab;
-use crate::net::conntrack;
+use crate::net::netfilter::conntrack;
 use crate::probe::convergence_probes::ConvergenceProbes;
 use crate::probe::open_connections::OpenConnection;
 use crate::runtime::delay::Delay;

@@ -18,8 +18,8 @@ use svclab_model::evidence::{Attempt, Evidence, SavedRules, TraceEvent, Verdict}
 
 use svclab_model::protocol::Failure;
 
-/// Initial and maximum time without a new packet before the evidence is examined. The pause itself
-/// proves nothing.
+/// Initial and maximum time without a new packet before the evidence is examined. The kernel has no
+/// event for the absence of packets. The pause itself proves nothing.
 const MIN_AND_MAX_PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(256)];
 
 /// Maximum number of packets for which probes are settled. Following more packets takes longer than

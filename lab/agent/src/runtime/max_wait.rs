@@ -9,7 +9,7 @@ use crate::watch::softnet::BacklogQueues;
 /// Maximum time to wait for queued packets when a time limit has expired.
 const MAX_QUEUE_WAIT: Duration = Duration::from_mins(1);
 
-/// Interval between reads of the kernel's queues.
+/// Interval between reads of the kernel's queues. The kernel has no event for an empty queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Divisor of the time limit that gives the extra wait after queued packets were processed: a reply

@@ -10,7 +10,8 @@ use crate::program::{self, ProgramStart};
 use svclab_model::plan::NodeCommand;
 use svclab_model::protocol::{Failure, ProgramOutput};
 
-/// Interval between counts of processes.
+/// Interval between counts of processes. The kernel has no event for the number of a user's
+/// processes.
 const COUNT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Number of processes that the kernel permits beyond the limit, so that the agent can detect a

@@ -8,10 +8,9 @@ use futures_util::TryStreamExt as _;
 use ipnetwork::IpNetwork;
 use netlink_packet_route::address::AddressAttribute;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags};
-use tokio::time::sleep;
 
-use crate::net::ipvs_read;
-use crate::net::namespace_netlink::{NamespaceNetlink, step_failure};
+use crate::net::ipvs;
+use crate::net::netlink::{LinkChanges, NamespaceNetlink, StepResult as _};
 use crate::net::netns::NetNs;
 use crate::program;
 use crate::runtime::failure;
@@ -25,9 +24,6 @@ use svclab_model::protocol::Failure;
 /// per second (Linux v6.12, `net/core/link_watch.c`). Since v6.8 it also runs when an interface is
 /// queried (`net/core/rtnetlink.c`, `rtnl_getlink`).
 const LINK_STATE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Interval between queries of interfaces whose state is not up to date.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Reads the state that the plan requests of a namespace. Returns `None` if the plan requests
 /// nothing. `real` is the mode of a real kube-proxy in the namespace, whose objects are not in the
@@ -65,26 +61,40 @@ pub async fn read(
         state.nft = run_program(ns, &plan.name, "nft", &["list", "ruleset"]).await?;
     }
     if ipvs && (balances || !plan.ipvs.is_empty()) {
-        state.ipvs = ipvs_read::read_virtual_servers(ns, &plan.name).await?;
+        state.ipvs = ipvs::read::read_virtual_servers(ns, &plan.name).await?;
     }
     if links {
-        let unread = |error| step_failure(&plan.name, "read the interfaces", &error);
-        let running = ClockGuard::start();
-        let started = running.ran();
-        state.links = interfaces(netlink).await.map_err(unread)?;
-        while !state.links.iter().all(is_state_current)
-            && running.ran() < started + LINK_STATE_TIMEOUT
-        {
-            sleep(POLL_INTERVAL).await;
-            for link in state.links.iter().filter(|link| !is_state_current(link)) {
-                let query = netlink.handle.link().get().match_name(link.name.clone());
-                let mut response = query.execute();
-                while response.try_next().await.map_err(unread)?.is_some() {}
-            }
-            state.links = interfaces(netlink).await.map_err(unread)?;
-        }
+        state.links = read_current_links(ns, netlink, &plan.name).await?;
     }
     Ok(Some(state))
+}
+
+/// Returns the interfaces. Waits at most [`LINK_STATE_TIMEOUT`] for the kernel to update their state.
+async fn read_current_links(
+    ns: &NetNs,
+    netlink: &NamespaceNetlink,
+    name: &str,
+) -> Result<Vec<LinkState>, Failure> {
+    let step = "read the interfaces";
+    let running = ClockGuard::start();
+    let deadline = running.ran() + LINK_STATE_TIMEOUT;
+    let mut changes = None;
+    loop {
+        let links = interfaces(netlink).await.in_step(name, step)?;
+        if links.iter().all(is_state_current) || running.ran() >= deadline {
+            return Ok(links);
+        }
+        match &changes {
+            // The state may have changed since it was read.
+            None => changes = Some(LinkChanges::subscribe(ns, name)?),
+            Some(changes) => changes.wait().await,
+        }
+        for link in links.iter().filter(|link| !is_state_current(link)) {
+            let query = netlink.handle.link().get().match_name(link.name.clone());
+            let mut response = query.execute();
+            while response.try_next().await.in_step(name, step)?.is_some() {}
+        }
+    }
 }
 
 /// Runs a program and returns its standard output.

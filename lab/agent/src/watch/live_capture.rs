@@ -26,7 +26,7 @@ const MAX_PACKET_BYTES: usize = 66 << 10;
 const MAX_BATCH_BYTES: usize = 256 << 10;
 
 /// Delay before packets are sent, so that packets captured at the same time on several sockets are
-/// sorted.
+/// sorted. The kernel has no event for a socket that has received all packets up to a time.
 const SORT_DELAY: Duration = Duration::from_millis(1);
 
 /// Live capture of one namespace.

@@ -8,14 +8,15 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::lab::Lab;
-use crate::net::namespace_netlink::step_failure;
+use crate::net::netlink::StepResult as _;
 use crate::watch::capture::{Capture, CaptureBuffer};
 use crate::watch::softnet::BacklogQueues;
 use crate::watch::trace::Trace;
 use svclab_model::protocol::Failure;
 
-/// Interval between checks. It is this process's own time: while the host is busy with other
-/// processes, the servers and clients in this process send no packets either.
+/// Interval between checks. The kernel has no event for the absence of packets. The interval is this
+/// process's own time: while the host is busy with other processes, the servers and clients in this
+/// process send no packets either.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Number of consecutive checks without a new packet that end the wait.
@@ -78,10 +79,8 @@ impl Lab {
         for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
             let name = &namespace.name;
             if self.plan.evidence.trace.contains(name) {
-                let unresolved = wire
-                    .unresolved_neighbours()
-                    .await
-                    .map_err(|error| step_failure(name, "read the neighbours", &error))?;
+                let unresolved = wire.unresolved_neighbours().await;
+                let unresolved = unresolved.in_step(name, "read the neighbours")?;
                 if !unresolved.is_empty() {
                     by_namespace.insert(name.clone(), unresolved);
                 }

@@ -5,9 +5,9 @@ use std::io;
 
 use netlink_sys::Socket;
 
-use super::attributes::{EncodedAttributes, ReceivedAttributes};
 use super::step::{ChainEnd, InternedNames, RawTraceEvent, TracePosition};
-use crate::net::nfnetlink::{self, Message, Request};
+use crate::net::netfilter::attributes::{EncodedAttributes, ReceivedAttributes};
+use crate::net::netfilter::nfnetlink::{self, Message, Request};
 use svclab_model::plan::Backend;
 
 /// Messages: logged packet, and configuration of the log.
@@ -50,10 +50,9 @@ pub fn subscribe(socket: &Socket) -> io::Result<()> {
     for attributes in [bind, copy] {
         let request = Request {
             command: CONFIGURE,
-            flags: 0,
-            family: 0,
             resource_id: LOG_GROUP,
             attributes: attributes.bytes(),
+            ..Request::default()
         };
         nfnetlink::request_on(socket, &request)?;
     }

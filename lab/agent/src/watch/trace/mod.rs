@@ -1,8 +1,6 @@
 //! Records kernel events while probes run: matched rules, conntrack entries, IPVS connections and
 //! dropped packets. Recording does not change the path of a packet.
 
-pub mod attributes;
-pub mod conntrack_entries;
 mod ipvs_connections;
 mod legacy;
 mod legacy_table;
@@ -20,8 +18,9 @@ use std::sync::Arc;
 
 use netlink_sys::Socket;
 
+use crate::net::netfilter::{conntrack_entries, nfnetlink};
+use crate::net::netns;
 use crate::net::netns::NetNs;
-use crate::net::{netns, nfnetlink};
 use crate::runtime::closing::ClosingSockets;
 use crate::runtime::failure;
 use crate::watch::drops::{DropTracer, Scope, TraceError};

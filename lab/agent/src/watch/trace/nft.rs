@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 
-use super::attributes::ReceivedAttributes;
 use super::step::{ChainEnd, InternedNames, RawTraceEvent, TracePosition};
 use super::table;
-use crate::net::nfnetlink::Message;
+use crate::net::netfilter::attributes::ReceivedAttributes;
+use crate::net::netfilter::nfnetlink::Message;
 use svclab_model::evidence::trace::RuleVerdict;
 use svclab_model::plan::Backend;
 

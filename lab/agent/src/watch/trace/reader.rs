@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use netlink_sys::Socket;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::net::nfnetlink;
+use crate::net::netfilter::nfnetlink;
 
 /// Maximum number of buffers that are kept during one run of a lab.
 const MAX_BUFFERS: usize = 250_000;

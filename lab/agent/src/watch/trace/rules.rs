@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::attributes::ReceivedAttributes;
+use crate::net::netfilter::attributes::ReceivedAttributes;
+use crate::net::netfilter::nfnetlink;
 use crate::net::netns::NetNs;
-use crate::net::nfnetlink;
 
 /// Request for a dump of rules.
 const GET_RULE: u16 = 0x0a00 | 7;

@@ -10,9 +10,9 @@ use std::io;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 use netlink_sys::Socket;
 
-use super::attributes::EncodedAttributes;
+use crate::net::netfilter::attributes::EncodedAttributes;
+use crate::net::netfilter::nfnetlink::{self, Request};
 use crate::net::netns::NetNs;
-use crate::net::nfnetlink::{self, Request};
 
 /// Name of the table.
 pub const NAME: &str = "svclab-trace";
@@ -110,8 +110,8 @@ fn request(command: u16, flags: u16, attributes: &EncodedAttributes) -> Request<
         command,
         flags,
         family: INET,
-        resource_id: 0,
         attributes: attributes.bytes(),
+        ..Request::default()
     }
 }
 

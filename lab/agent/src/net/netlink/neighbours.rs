@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use futures_util::TryStreamExt as _;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourState};
 
-use crate::net::namespace_netlink::NamespaceNetlink;
+use super::NamespaceNetlink;
 
 impl NamespaceNetlink {
     /// Returns the neighbours whose hardware address the kernel is resolving. Packets to them wait
@@ -16,7 +16,7 @@ impl NamespaceNetlink {
     /// # Errors
     ///
     /// When the kernel rejects the request.
-    pub async fn unresolved_neighbours(&self) -> Result<Vec<IpAddr>, rtnetlink::Error> {
+    pub(crate) async fn unresolved_neighbours(&self) -> Result<Vec<IpAddr>, rtnetlink::Error> {
         let mut unresolved = Vec::new();
         let mut neighbours = self.handle.neighbours().get().execute();
         while let Some(message) = neighbours.try_next().await? {
@@ -24,11 +24,11 @@ impl NamespaceNetlink {
                 continue;
             }
             unresolved.extend(message.attributes.iter().find_map(|each| match each {
-                NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => {
-                    Some(IpAddr::from(*address))
+                NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => {
+                    Some(IpAddr::V4(*v4))
                 }
-                NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
-                    Some(IpAddr::from(*address))
+                NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => {
+                    Some(IpAddr::V6(*v6))
                 }
                 _ => None,
             }));

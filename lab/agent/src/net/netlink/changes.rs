@@ -3,9 +3,11 @@
 use futures_util::TryStreamExt as _;
 use ipnetwork::IpNetwork;
 use netlink_packet_route::neighbour::NeighbourFlags;
+use nix::errno::Errno;
 use rtnetlink::LinkUnspec;
 
-use crate::net::namespace_netlink::{NamespaceNetlink, errno, route_message, step_failure};
+use super::routes::route_message;
+use super::{NamespaceNetlink, StepResult as _, errno, step_failure};
 use crate::runtime::failure;
 use svclab_model::plan::Namespace;
 use svclab_model::plan::delta::{LinkChange, NamespaceDelta};
@@ -17,7 +19,7 @@ impl NamespaceNetlink {
     /// # Errors
     ///
     /// When the kernel rejects a change.
-    pub async fn change_links(
+    pub(crate) async fn change_links(
         &self,
         plan: &Namespace,
         changes: &[LinkChange],
@@ -25,18 +27,15 @@ impl NamespaceNetlink {
         for change in changes {
             let index = self.index(plan, &change.name)?;
             for address in &change.addresses.remove {
-                self.remove_address(index, address).await.map_err(|error| {
-                    let step = format!("remove address {address} from {}", change.name);
-                    step_failure(&plan.name, &step, &error)
-                })?;
+                let step = format_args!("remove address {address} from {}", change.name);
+                let result = self.remove_address(index, address).await;
+                result.in_step(&plan.name, step)?;
             }
             for address in &change.addresses.add {
                 let handle = self.handle.address();
                 let added = handle.add(index, address.ip(), address.prefix());
-                added.execute().await.map_err(|error| {
-                    let step = format!("add address {address} to {}", change.name);
-                    step_failure(&plan.name, &step, &error)
-                })?;
+                let step = format_args!("add address {address} to {}", change.name);
+                added.execute().await.in_step(&plan.name, step)?;
             }
             if change.mtu.is_some() || change.up.is_some() {
                 let mut link = LinkUnspec::new_with_index(index);
@@ -49,13 +48,8 @@ impl NamespaceNetlink {
                     None => link,
                 };
                 let result = self.handle.link().set(link.build()).execute().await;
-                result.map_err(|error| {
-                    step_failure(
-                        &plan.name,
-                        &format!("change interface {}", change.name),
-                        &error,
-                    )
-                })?;
+                let step = format_args!("change interface {}", change.name);
+                result.in_step(&plan.name, step)?;
             }
         }
         Ok(())
@@ -66,10 +60,10 @@ impl NamespaceNetlink {
     /// # Errors
     ///
     /// When the kernel rejects the change.
-    pub async fn set_link_down(&self, plan: &Namespace, name: &str) -> Result<(), Failure> {
+    pub(crate) async fn set_link_down(&self, plan: &Namespace, name: &str) -> Result<(), Failure> {
         let link = LinkUnspec::new_with_index(self.index(plan, name)?).down();
         let result = self.handle.link().set(link.build()).execute().await;
-        result.map_err(|error| step_failure(&plan.name, &format!("set {name} down"), &error))
+        result.in_step(&plan.name, format_args!("set {name} down"))
     }
 
     async fn remove_address(
@@ -97,7 +91,7 @@ impl NamespaceNetlink {
     /// # Errors
     ///
     /// When the kernel rejects a change.
-    pub async fn change_routes(
+    pub(crate) async fn change_routes(
         &self,
         plan: &Namespace,
         change: &NamespaceDelta,
@@ -110,10 +104,10 @@ impl NamespaceNetlink {
             match self.handle.route().del(message).execute().await {
                 Ok(()) => {}
                 // The kernel removed the route together with an address or its interface.
-                Err(error) if errno(&error) == nix::errno::Errno::ESRCH as i32 => {}
+                Err(error) if errno(&error) == Errno::ESRCH => {}
                 Err(error) => {
-                    let step = format!("remove the route to {}", route.to);
-                    return Err(step_failure(&plan.name, &step, &error));
+                    let step = format_args!("remove the route to {}", route.to);
+                    return Err(step_failure(&plan.name, step, &error));
                 }
             }
         }
@@ -128,10 +122,10 @@ impl NamespaceNetlink {
             match deletion.execute().await {
                 Ok(()) => {}
                 // The kernel removed the neighbour together with its interface.
-                Err(error) if errno(&error) == nix::errno::Errno::ENOENT as i32 => {}
+                Err(error) if errno(&error) == Errno::ENOENT => {}
                 Err(error) => {
-                    let step = format!("remove the neighbour {}", neighbour.address);
-                    return Err(step_failure(&plan.name, &step, &error));
+                    let step = format_args!("remove the neighbour {}", neighbour.address);
+                    return Err(step_failure(&plan.name, step, &error));
                 }
             }
         }
@@ -144,10 +138,8 @@ impl NamespaceNetlink {
                 .destination(entry.to)
                 .flags(NeighbourFlags::Own);
             let deletion = self.handle.neighbours().del(message.message_mut().clone());
-            deletion.execute().await.map_err(|error| {
-                let step = format!("remove the forwarding entry {}", entry.mac);
-                step_failure(&plan.name, &step, &error)
-            })?;
+            let step = format_args!("remove the forwarding entry {}", entry.mac);
+            deletion.execute().await.in_step(&plan.name, step)?;
         }
         let new = Namespace {
             name: plan.name.clone(),

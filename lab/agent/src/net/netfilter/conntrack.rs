@@ -6,26 +6,28 @@ use std::net::{IpAddr, SocketAddr};
 
 use nix::errno::Errno;
 
+use super::attributes::EncodedAttributes;
+use super::conntrack_entries::{self, CTNETLINK_DELETE};
+use super::nfnetlink::{self, Request};
 use crate::net::netns::NetNs;
-use crate::net::nfnetlink;
 use crate::runtime::failure;
-use crate::watch::trace::attributes::EncodedAttributes;
-use crate::watch::trace::conntrack_entries;
 use svclab_model::evidence::{AddressPair, ConntrackEntry};
 use svclab_model::plan::ConntrackFilter;
 use svclab_model::protocol::Failure;
-
-/// Message that deletes conntrack entries; without a tuple, all entries (Linux v6.12,
-/// `net/netfilter/nf_conntrack_netlink.c`, `ctnetlink_del_conntrack`).
-const CTNETLINK_DELETE: u16 = 1 << 8 | 2;
 
 /// Deletes all conntrack entries of a namespace.
 ///
 /// # Errors
 ///
 /// When the kernel rejects the request.
-pub fn delete_all(ns: &NetNs, name: &str) -> Result<(), Failure> {
-    let result = ns.enter(|| nfnetlink::request(CTNETLINK_DELETE, 0, &[]));
+pub(crate) fn delete_all(ns: &NetNs, name: &str) -> Result<(), Failure> {
+    // Without a tuple, the request deletes all entries (Linux v6.12,
+    // `net/netfilter/nf_conntrack_netlink.c`, `ctnetlink_del_conntrack`).
+    let request = Request {
+        command: CTNETLINK_DELETE,
+        ..Request::default()
+    };
+    let result = ns.enter(|| nfnetlink::request(&request));
     result.and_then(|asked| asked).map_err(|error| {
         failure::host(
             format!("cannot delete the conntrack entries of {name}: {error}"),
@@ -39,7 +41,7 @@ pub fn delete_all(ns: &NetNs, name: &str) -> Result<(), Failure> {
 /// # Errors
 ///
 /// When the kernel does not list its entries or rejects a deletion.
-pub fn delete_stale(
+pub(crate) fn delete_stale(
     ns: &NetNs,
     name: &str,
     stale: &BTreeSet<ConntrackFilter>,
@@ -50,14 +52,14 @@ pub fn delete_stale(
             .iter()
             .filter(|entry| stale.iter().any(|forget| forget.matches(entry)));
         for entry in matching {
-            let result = ns.enter(|| {
-                nfnetlink::request_for_family(
-                    family(entry),
-                    CTNETLINK_DELETE,
-                    original_tuple(entry).bytes(),
-                )
-            })?;
-            match result {
+            let tuple = original_tuple(entry);
+            let request = Request {
+                command: CTNETLINK_DELETE,
+                family: family(entry),
+                attributes: tuple.bytes(),
+                ..Request::default()
+            };
+            match ns.enter(|| nfnetlink::request(&request))? {
                 // The entry may have expired.
                 Err(error) if error.raw_os_error() == Some(Errno::ENOENT as i32) => {}
                 result => result?,
@@ -95,8 +97,8 @@ fn original_tuple(entry: &ConntrackEntry) -> EncodedAttributes {
         .with(to, &octets(destination));
     let ports = EncodedAttributes::default()
         .with(1, &[entry.protocol])
-        .with(2, &source.port().to_be_bytes())
-        .with(3, &destination.port().to_be_bytes());
+        .with_u16(2, source.port())
+        .with_u16(3, destination.port());
     let tuple = EncodedAttributes::default()
         .with_nested(1, &addresses)
         .with_nested(2, &ports);

@@ -1,4 +1,10 @@
 //! Encodes and parses netlink attributes.
+//!
+//! `netlink-packet-netfilter` 0.4 has no types for the attributes of trace events, and none for the
+//! identifiers of ICMP in conntrack entries. It allocates every attribute of a message, of which a
+//! trace may have 250,000. This code borrows from the received buffer.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Flag of a nested attribute, and mask of the attribute's type.
 const NESTED: u16 = 0x8000;
@@ -9,12 +15,11 @@ const HEADER_BYTES: usize = 4;
 
 /// Encoded attributes.
 #[derive(Debug, Clone, Default)]
-pub struct EncodedAttributes(Vec<u8>);
+pub(crate) struct EncodedAttributes(Vec<u8>);
 
 impl EncodedAttributes {
     /// Appends an attribute, which must be shorter than 64 KiB.
-    #[must_use]
-    pub fn with(mut self, kind: u16, value: &[u8]) -> Self {
+    pub(crate) fn with(mut self, kind: u16, value: &[u8]) -> Self {
         let length = u16::try_from(HEADER_BYTES + value.len()).unwrap_or(u16::MAX);
         self.0.extend_from_slice(&length.to_ne_bytes());
         self.0.extend_from_slice(&kind.to_ne_bytes());
@@ -24,39 +29,40 @@ impl EncodedAttributes {
     }
 
     /// Appends a 32-bit number in network byte order, as netfilter requires.
-    #[must_use]
-    pub fn with_u32(self, kind: u16, value: u32) -> Self {
+    pub(crate) fn with_u32(self, kind: u16, value: u32) -> Self {
+        self.with(kind, &value.to_be_bytes())
+    }
+
+    /// Appends a 16-bit number in network byte order.
+    pub(crate) fn with_u16(self, kind: u16, value: u16) -> Self {
         self.with(kind, &value.to_be_bytes())
     }
 
     /// Appends a text with a zero byte at its end.
-    #[must_use]
-    pub fn with_text(self, kind: u16, value: &str) -> Self {
+    pub(crate) fn with_text(self, kind: u16, value: &str) -> Self {
         let ended: Vec<u8> = value.bytes().chain([0]).collect();
         self.with(kind, &ended)
     }
 
     /// Appends a nested attribute.
-    #[must_use]
-    pub fn with_nested(self, kind: u16, attributes: &Self) -> Self {
+    pub(crate) fn with_nested(self, kind: u16, attributes: &Self) -> Self {
         self.with(NESTED | kind, &attributes.0)
     }
 
     /// Returns the attributes in netlink encoding.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
 /// Received attributes.
 #[derive(Debug, Clone, Copy)]
-pub struct ReceivedAttributes<'a>(pub &'a [u8]);
+pub(crate) struct ReceivedAttributes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> ReceivedAttributes<'a> {
     /// Returns the value of the first attribute of a type. Returns `None` if the attribute is
     /// missing or incomplete.
-    pub fn get(self, kind: u16) -> Option<&'a [u8]> {
+    pub(crate) fn get(self, kind: u16) -> Option<&'a [u8]> {
         let mut rest = self.0;
         loop {
             let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
@@ -70,36 +76,44 @@ impl<'a> ReceivedAttributes<'a> {
     }
 
     /// Returns the attributes inside a nested attribute.
-    pub fn get_nested(self, kind: u16) -> Option<Self> {
+    pub(crate) fn get_nested(self, kind: u16) -> Option<Self> {
         self.get(kind).map(Self)
     }
 
-    /// Returns a 32-bit number in network byte order.
-    pub fn get_u32(self, kind: u16) -> Option<u32> {
-        self.get(kind)?
-            .first_chunk()
-            .copied()
-            .map(u32::from_be_bytes)
-    }
-
-    /// Returns a 64-bit number in network byte order.
-    pub fn get_u64(self, kind: u16) -> Option<u64> {
-        self.get(kind)?
-            .first_chunk()
-            .copied()
-            .map(u64::from_be_bytes)
+    /// Returns the first bytes of an attribute.
+    pub(crate) fn get_bytes<const N: usize>(self, kind: u16) -> Option<[u8; N]> {
+        self.get(kind)?.first_chunk().copied()
     }
 
     /// Returns a 16-bit number in network byte order.
-    pub fn get_u16(self, kind: u16) -> Option<u16> {
-        self.get(kind)?
-            .first_chunk()
-            .copied()
-            .map(u16::from_be_bytes)
+    pub(crate) fn get_u16(self, kind: u16) -> Option<u16> {
+        self.get_bytes(kind).map(u16::from_be_bytes)
+    }
+
+    /// Returns a 32-bit number in network byte order.
+    pub(crate) fn get_u32(self, kind: u16) -> Option<u32> {
+        self.get_bytes(kind).map(u32::from_be_bytes)
+    }
+
+    /// Returns a 64-bit number in network byte order.
+    pub(crate) fn get_u64(self, kind: u16) -> Option<u64> {
+        self.get_bytes(kind).map(u64::from_be_bytes)
+    }
+
+    /// Returns an address of 4 bytes.
+    pub(crate) fn get_ipv4(self, kind: u16) -> Option<IpAddr> {
+        self.get_bytes(kind)
+            .map(|bytes| Ipv4Addr::from_octets(bytes).into())
+    }
+
+    /// Returns an address of 16 bytes.
+    pub(crate) fn get_ipv6(self, kind: u16) -> Option<IpAddr> {
+        self.get_bytes(kind)
+            .map(|bytes| Ipv6Addr::from_octets(bytes).into())
     }
 
     /// Returns a text up to its zero byte.
-    pub fn text(self, kind: u16) -> Option<&'a str> {
+    pub(crate) fn text(self, kind: u16) -> Option<&'a str> {
         let bytes = self.get(kind)?;
         let end = bytes.iter().position(|each| *each == 0);
         std::str::from_utf8(&bytes[..end.unwrap_or(bytes.len())]).ok()

@@ -3,20 +3,20 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::attributes::ReceivedAttributes;
+use super::nfnetlink::{self, Message};
 use crate::net::netns::NetNs;
-use crate::net::nfnetlink;
 use svclab_model::evidence::{AddressPair, ConntrackEntry};
 
-/// Messages: request for a dump, entry, and deleted entry.
+/// Messages: request for a dump, entry, and deletion or deleted entry.
 const CTNETLINK_DUMP: u16 = 1 << 8 | 1;
 const CTNETLINK_NEW: u16 = 1 << 8;
-const CTNETLINK_DELETE: u16 = 1 << 8 | 2;
+pub(super) const CTNETLINK_DELETE: u16 = 1 << 8 | 2;
 
 /// Multicast group for deleted entries.
-pub const DELETE_GROUP: u32 = 3;
+pub(crate) const DELETE_GROUP: u32 = 3;
 
 /// Attributes of an entry (`enum ctattr_type`).
 const ORIGINAL: u16 = 1;
@@ -53,7 +53,7 @@ const COUNT_FILE: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 /// # Errors
 ///
 /// When the namespace cannot be entered, or the kernel does not answer.
-pub fn read_entries(ns: &NetNs, name: &str) -> io::Result<Vec<ConntrackEntry>> {
+pub(crate) fn read_entries(ns: &NetNs, name: &str) -> io::Result<Vec<ConntrackEntry>> {
     let mut entries = Vec::new();
     ns.enter(|| {
         let none = fs::read_to_string(COUNT_FILE).is_ok_and(|count| count.trim() == "0");
@@ -70,7 +70,7 @@ pub fn read_entries(ns: &NetNs, name: &str) -> io::Result<Vec<ConntrackEntry>> {
 }
 
 /// Returns the deleted entry of a message, or `None` for another message.
-pub fn deleted_entry(message: &nfnetlink::Message<'_>, name: &str) -> Option<ConntrackEntry> {
+pub(crate) fn deleted_entry(message: &Message<'_>, name: &str) -> Option<ConntrackEntry> {
     if message.kind != CTNETLINK_DELETE {
         return None;
     }
@@ -100,11 +100,7 @@ fn parse_entry(attributes: &[u8], name: &str) -> Option<ConntrackEntry> {
 /// Returns the state of a TCP connection: a byte inside the TCP attributes, which are inside the
 /// protocol attributes.
 fn tcp_state(attributes: ReceivedAttributes<'_>) -> Option<String> {
-    let number = *attributes
-        .get_nested(STATE)?
-        .get_nested(1)?
-        .get(1)?
-        .first()?;
+    let [number] = attributes.get_nested(STATE)?.get_nested(1)?.get_bytes(1)?;
     STATES
         .get(usize::from(number))
         .map(|name| (*name).to_owned())
@@ -113,23 +109,16 @@ fn tcp_state(attributes: ReceivedAttributes<'_>) -> Option<String> {
 /// Parses a tuple and its protocol.
 fn parse_tuple(attributes: ReceivedAttributes<'_>) -> Option<(u8, AddressPair)> {
     let (addresses, ports) = (attributes.get_nested(1)?, attributes.get_nested(2)?);
-    let v4 = |kind| {
-        let bytes: &[u8; 4] = addresses.get(kind)?.first_chunk()?;
-        Some(IpAddr::from(Ipv4Addr::from(*bytes)))
-    };
-    let v6 = |kind| {
-        let bytes: &[u8; 16] = addresses.get(kind)?.first_chunk()?;
-        Some(IpAddr::from(Ipv6Addr::from(*bytes)))
-    };
-    let source = v4(1).or_else(|| v6(3))?;
-    let destination = v4(2).or_else(|| v6(4))?;
+    let address = |v4, v6| addresses.get_ipv4(v4).or_else(|| addresses.get_ipv6(v6));
+    let (source, destination) = (address(1, 3)?, address(2, 4)?);
     // Ports, or the identifier of an echo request, or neither.
     let echo = || ports.get_u16(4).or_else(|| ports.get_u16(7)).unwrap_or(0);
     let tuple = AddressPair {
         source: SocketAddr::new(source, ports.get_u16(2).unwrap_or_else(echo)),
         destination: SocketAddr::new(destination, ports.get_u16(3).unwrap_or_else(echo)),
     };
-    Some((*ports.get(1)?.first()?, tuple))
+    let [protocol] = ports.get_bytes(1)?;
+    Some((protocol, tuple))
 }
 
 #[cfg(test)]

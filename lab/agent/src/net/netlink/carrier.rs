@@ -2,10 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::TryStreamExt;
+use futures_util::TryStreamExt as _;
 use netlink_packet_route::link::{LinkAttribute, State};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
+use tokio::time::timeout;
 
-use crate::net::namespace_netlink::{NamespaceNetlink, step_failure};
+use super::{NamespaceNetlink, StepResult as _};
+use crate::net::netns::NetNs;
 use crate::runtime::failure;
 use svclab_model::plan::{Link, LinkKind, Namespace};
 use svclab_model::protocol::Failure;
@@ -14,8 +18,40 @@ use svclab_model::protocol::Failure;
 /// runs at least once per second.
 const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval between checks of the interface state.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Mask of the multicast group of interfaces (`RTMGRP_LINK`).
+const LINK_GROUP: u32 = 1;
+
+/// Maximum time between two queries, because a full socket buffer loses notifications.
+const MAX_QUERY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Notifications about the interfaces of a namespace. The link watch sends one after it has changed
+/// a state (Linux v6.12, `net/core/link_watch.c`, `linkwatch_do_dev`).
+pub(crate) struct LinkChanges(TokioSocket);
+
+impl LinkChanges {
+    /// Subscribes to the notifications of a namespace.
+    ///
+    /// # Errors
+    ///
+    /// When the namespace cannot be entered or no descriptor is left.
+    pub(crate) fn subscribe(ns: &NetNs, name: &str) -> Result<Self, Failure> {
+        let open = || {
+            let mut socket = TokioSocket::new(NETLINK_ROUTE)?;
+            socket.socket_mut().bind(&SocketAddr::new(0, LINK_GROUP))?;
+            Ok(Self(socket))
+        };
+        ns.enter(open)
+            .and_then(|opened| opened)
+            .map_err(|error| failure::cannot_enter(name, &error))
+    }
+
+    /// Waits until an interface changes or the next query is due.
+    pub(crate) async fn wait(&self) {
+        let mut message = Vec::with_capacity(1 << 12);
+        // An error means that notifications were lost.
+        let _ = timeout(MAX_QUERY_INTERVAL, self.0.recv(&mut message)).await;
+    }
+}
 
 impl NamespaceNetlink {
     /// Waits until the namespace's veth pairs carry packets or, with `bridged`, its bridges do. A
@@ -32,8 +68,9 @@ impl NamespaceNetlink {
     ///
     /// When an interface does not carry packets within [`CARRIER_TIMEOUT`], or the kernel rejects
     /// the query.
-    pub async fn wait_for_carrier(
+    pub(crate) async fn wait_for_carrier(
         &self,
+        ns: &NetNs,
         plan: &Namespace,
         namespaces: &[Namespace],
         bridged: bool,
@@ -43,23 +80,23 @@ impl NamespaceNetlink {
             LinkKind::Bridge => bridged && has_port(plan, namespaces, &link.name),
             LinkKind::Vxlan { .. } | LinkKind::Dummy => false,
         };
+        let mut changes = None;
         for link in plan.links.iter().filter(carries) {
             let index = self.index(plan, &link.name)?;
             let begun = Instant::now();
-            while !self.is_up(index).await.map_err(|error| {
-                step_failure(
-                    &plan.name,
-                    &format!("query interface {}", link.name),
-                    &error,
-                )
-            })? {
+            let step = format_args!("query interface {}", link.name);
+            while !self.is_up(index).await.in_step(&plan.name, step)? {
                 if begun.elapsed() > CARRIER_TIMEOUT {
                     return Err(failure::bug(format!(
                         "{} in {} is set up, but its operational state is not up",
                         link.name, plan.name
                     )));
                 }
-                tokio::time::sleep(POLL_INTERVAL).await;
+                match &changes {
+                    // The state may have changed since the query.
+                    None => changes = Some(LinkChanges::subscribe(ns, &plan.name)?),
+                    Some(changes) => changes.wait().await,
+                }
             }
         }
         Ok(())

@@ -18,21 +18,21 @@ const BATCH_END: u16 = 0x11;
 
 /// Buffer size in bytes for reading a dump. The kernel splits the dump into parts that fit (Linux
 /// v6.12, `net/netlink/af_netlink.c`, `netlink_dump`).
-pub const BUFFER_BYTES: usize = 1 << 16;
+pub(crate) const BUFFER_BYTES: usize = 1 << 16;
 
 /// Request to netfilter.
-#[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Request<'a> {
     /// Netfilter subsystem in the upper byte, and command.
-    pub command: u16,
+    pub(crate) command: u16,
     /// Netlink flags in addition to `NLM_F_REQUEST`.
-    pub flags: u16,
+    pub(crate) flags: u16,
     /// Address family, or 0.
-    pub family: u8,
+    pub(crate) family: u8,
     /// Resource ID (`res_id`), whose meaning depends on the subsystem.
-    pub resource_id: u16,
+    pub(crate) resource_id: u16,
     /// Attributes in netlink encoding.
-    pub attributes: &'a [u8],
+    pub(crate) attributes: &'a [u8],
 }
 
 impl Request<'_> {
@@ -41,7 +41,7 @@ impl Request<'_> {
     /// # Errors
     ///
     /// When the request exceeds the maximum length of a message.
-    pub fn encode(&self) -> io::Result<Vec<u8>> {
+    pub(crate) fn encode(&self) -> io::Result<Vec<u8>> {
         let length = HEADER_BYTES + self.attributes.len();
         let mut message = Vec::with_capacity(length);
         let length = u32::try_from(length).map_err(io::Error::other)?;
@@ -59,19 +59,19 @@ impl Request<'_> {
 
 /// Received netfilter message.
 #[derive(Debug, Clone, Copy)]
-pub struct Message<'a> {
+pub(crate) struct Message<'a> {
     /// Netfilter subsystem in the upper byte, and message type.
-    pub kind: u16,
+    pub(crate) kind: u16,
     /// Address family, or 0.
-    pub family: u8,
+    pub(crate) family: u8,
     /// Attributes. For a control message of netlink, the data from 4 bytes after its header.
-    pub attributes: &'a [u8],
+    pub(crate) attributes: &'a [u8],
     /// First 4 bytes after the netlink header, as a number.
     first_word: i32,
 }
 
 /// Parses the messages of one received buffer. Incomplete messages are skipped.
-pub fn messages(mut received: &[u8]) -> impl Iterator<Item = Message<'_>> {
+pub(crate) fn messages(mut received: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(*received.first_chunk()?);
         let length = usize::try_from(length).ok()?;
@@ -88,39 +88,13 @@ pub fn messages(mut received: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// Sends a request in the namespace of the calling thread, and waits for the response. `command`
-/// contains the netfilter subsystem in the upper byte and the command. Attributes are in netlink
-/// encoding.
+/// Sends a request in the namespace of the calling thread, and waits for the response.
 ///
 /// # Errors
 ///
 /// When the kernel rejects the request.
-pub fn request(command: u16, flags: u16, attributes: &[u8]) -> io::Result<()> {
-    let request = Request {
-        command,
-        flags: flags | NLM_F_ACK,
-        family: 0,
-        resource_id: 0,
-        attributes,
-    };
-    send_and_wait(&open()?, &request.encode()?, 1)
-}
-
-/// Sends a request for an address family in the namespace of the calling thread, and waits for the
-/// response.
-///
-/// # Errors
-///
-/// When the kernel rejects the request.
-pub fn request_for_family(family: u8, command: u16, attributes: &[u8]) -> io::Result<()> {
-    let request = Request {
-        command,
-        flags: NLM_F_ACK,
-        family,
-        resource_id: 0,
-        attributes,
-    };
-    send_and_wait(&open()?, &request.encode()?, 1)
+pub(crate) fn request(request: &Request<'_>) -> io::Result<()> {
+    request_on(&open()?, request)
 }
 
 /// Sends a request on an open socket and waits for the response.
@@ -128,10 +102,10 @@ pub fn request_for_family(family: u8, command: u16, attributes: &[u8]) -> io::Re
 /// # Errors
 ///
 /// When the kernel rejects the request.
-pub fn request_on(socket: &Socket, request: &Request<'_>) -> io::Result<()> {
+pub(crate) fn request_on(socket: &Socket, request: &Request<'_>) -> io::Result<()> {
     let flags = request.flags | NLM_F_ACK;
     let request = Request { flags, ..*request };
-    send_and_wait(socket, &request.encode()?, 1)
+    exchange(socket, &request.encode()?, 1, |_| ())
 }
 
 /// Sends a batch of requests to a netfilter subsystem on an open socket. The kernel applies all of
@@ -140,16 +114,14 @@ pub fn request_on(socket: &Socket, request: &Request<'_>) -> io::Result<()> {
 /// # Errors
 ///
 /// When the kernel rejects a request.
-pub fn request_batch(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()> {
+pub(crate) fn request_batch(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()> {
     let Some(first) = requests.first() else {
         return Ok(());
     };
-    let batch_marker = |what| Request {
-        command: what,
-        flags: 0,
-        family: 0,
+    let batch_marker = |command| Request {
+        command,
         resource_id: first.command >> 8,
-        attributes: &[],
+        ..Request::default()
     };
     let mut batch = batch_marker(BATCH_BEGIN).encode()?;
     for request in requests {
@@ -157,7 +129,7 @@ pub fn request_batch(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()
         batch.extend(Request { flags, ..*request }.encode()?);
     }
     batch.extend(batch_marker(BATCH_END).encode()?);
-    send_and_wait(socket, &batch, requests.len())
+    exchange(socket, &batch, requests.len(), |_| ())
 }
 
 /// Requests a dump in the namespace of the calling thread, and passes each message to `on_message`.
@@ -165,30 +137,13 @@ pub fn request_batch(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()
 /// # Errors
 ///
 /// When the kernel rejects the request.
-pub fn dump(command: u16, mut on_message: impl FnMut(Message<'_>)) -> io::Result<()> {
+pub(crate) fn dump(command: u16, on_message: impl FnMut(Message<'_>)) -> io::Result<()> {
     let request = Request {
         command,
         flags: NLM_F_DUMP,
-        family: 0,
-        resource_id: 0,
-        attributes: &[],
+        ..Request::default()
     };
-    let socket = open()?;
-    socket.send_to(&request.encode()?, &SocketAddr::new(0, 0), 0)?;
-    let mut received = Vec::with_capacity(BUFFER_BYTES);
-    loop {
-        received.clear();
-        socket.recv(&mut received, 0)?;
-        for message in messages(&received) {
-            match (message.kind, message.first_word) {
-                (NLMSG_ERROR | NLMSG_DONE, 0) => return Ok(()),
-                (NLMSG_ERROR | NLMSG_DONE, code) => {
-                    return Err(io::Error::from_raw_os_error(-code));
-                }
-                _ => on_message(message),
-            }
-        }
-    }
+    exchange(&open()?, &request.encode()?, 1, on_message)
 }
 
 /// Opens a socket for requests in the namespace of the calling thread.
@@ -196,7 +151,7 @@ pub fn dump(command: u16, mut on_message: impl FnMut(Message<'_>)) -> io::Result
 /// # Errors
 ///
 /// When no descriptor is left.
-pub fn open() -> io::Result<Socket> {
+pub(crate) fn open() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
     // The kernel has queued the response when the send call returns.
@@ -204,19 +159,27 @@ pub fn open() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Sends requests and reads one acknowledgement for each.
-fn send_and_wait(socket: &Socket, requests: &[u8], expected: usize) -> io::Result<()> {
+/// Sends encoded requests. Passes each response to `on_message` until the kernel has acknowledged
+/// `expected` requests, or ended their dumps.
+fn exchange(
+    socket: &Socket,
+    requests: &[u8],
+    expected: usize,
+    mut on_message: impl FnMut(Message<'_>),
+) -> io::Result<()> {
     socket.send_to(requests, &SocketAddr::new(0, 0), 0)?;
-    let mut answers = 0;
+    let mut completed = 0;
     let mut received = Vec::with_capacity(BUFFER_BYTES);
-    while answers < expected {
+    while completed < expected {
         received.clear();
         socket.recv(&mut received, 0)?;
         for message in messages(&received) {
             match (message.kind, message.first_word) {
-                (NLMSG_ERROR, 0) => answers += 1,
-                (NLMSG_ERROR, code) => return Err(io::Error::from_raw_os_error(-code)),
-                _ => {}
+                (NLMSG_ERROR | NLMSG_DONE, 0) => completed += 1,
+                (NLMSG_ERROR | NLMSG_DONE, code) => {
+                    return Err(io::Error::from_raw_os_error(-code));
+                }
+                _ => on_message(message),
             }
         }
     }
@@ -250,10 +213,8 @@ mod tests {
     fn incomplete_message_is_skipped() {
         let request = Request {
             command: 1,
-            flags: 0,
-            family: 0,
-            resource_id: 0,
             attributes: &[1; 8],
+            ..Request::default()
         };
         let whole = request.encode().unwrap();
         for length in 0..whole.len() {

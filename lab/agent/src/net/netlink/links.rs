@@ -1,0 +1,205 @@
+//! Creates interfaces, connects them, and adds their addresses.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::link::{InfoData, InfoVeth};
+use nix::errno::Errno;
+use rtnetlink::{
+    LinkBridge, LinkBridgePort, LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVxlan,
+};
+
+use super::{LOOPBACK, NamespaceNetlink, StepResult as _, errno, step_failure};
+use crate::net::netns::NetNs;
+use crate::runtime::failure;
+use svclab_model::plan::{Link, LinkKind, Namespace};
+use svclab_model::protocol::{Failure, IP_ADDR};
+
+impl NamespaceNetlink {
+    /// Attaches ports to their bridges, adds addresses, and brings all interfaces up.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel rejects a change.
+    pub(crate) async fn bring_up(&self, plan: &Namespace) -> Result<(), Failure> {
+        for link in &plan.links {
+            let index = self.index(plan, &link.name)?;
+            if let Some(bridge) = &link.bridge {
+                self.attach_to_bridge(plan, link, index, bridge).await?;
+            }
+            self.add_addresses(plan, &link.addresses, index, &link.name)
+                .await?;
+        }
+        self.add_addresses(plan, &plan.loopback, LOOPBACK, "lo")
+            .await?;
+        for link in plan.links.iter().filter(|link| !link.down) {
+            let index = self.index(plan, &link.name)?;
+            self.set_link_up(index)
+                .await
+                .in_step(&plan.name, format_args!("bring up {}", link.name))?;
+        }
+        Ok(())
+    }
+
+    async fn attach_to_bridge(
+        &self,
+        plan: &Namespace,
+        link: &Link,
+        index: u32,
+        bridge: &str,
+    ) -> Result<(), Failure> {
+        let controller = self.index(plan, bridge)?;
+        let port = LinkUnspec::new_with_index(index).controller(controller);
+        let result = self.handle.link().set(port.build()).execute().await;
+        let step = format_args!("attach {} to bridge {bridge}", link.name);
+        result.in_step(&plan.name, step)?;
+        if link.hairpin {
+            let port = LinkBridgePort::new(index).hairpin(true);
+            let result = self.handle.link().set_port(port.build()).execute().await;
+            let step = format_args!("enable hairpin mode on {}", link.name);
+            result.in_step(&plan.name, step)?;
+        }
+        Ok(())
+    }
+
+    async fn add_addresses(
+        &self,
+        plan: &Namespace,
+        addresses: &[IpNetwork],
+        index: u32,
+        link: &str,
+    ) -> Result<(), Failure> {
+        for address in addresses {
+            let handle = self.handle.address();
+            let added = handle.add(index, address.ip(), address.prefix());
+            added.execute().await.in_step_of(
+                &plan.name,
+                format_args!("add address {address} to {link}"),
+                IP_ADDR,
+                format_args!("{address} dev {link}"),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Creates every interface of every namespace: bridges, veth pairs between namespaces, tunnels. All
+/// interfaces stay down.
+///
+/// # Errors
+///
+/// When the kernel rejects an interface, or the plan contains only one end of a veth pair.
+pub(crate) async fn make_links(
+    namespaces: &[(NetNs, NamespaceNetlink)],
+    plans: &[Namespace],
+) -> Result<(), Failure> {
+    let positions: HashMap<&str, usize> = plans
+        .iter()
+        .enumerate()
+        .map(|(position, plan)| (plan.name.as_str(), position))
+        .collect();
+    for (position, plan) in plans.iter().enumerate() {
+        let netlink = &namespaces[position].1;
+        for link in &plan.links {
+            let index = netlink.index(plan, &link.name)?;
+            let request = match &link.kind {
+                LinkKind::Bridge => {
+                    with_common_fields(LinkBridge::new(&link.name), index, link).build()
+                }
+                LinkKind::Dummy => {
+                    with_common_fields(LinkDummy::new(&link.name), index, link).build()
+                }
+                LinkKind::Vxlan {
+                    vni,
+                    port,
+                    dev,
+                    local,
+                } => {
+                    let tunnel = LinkVxlan::new(&link.name, *vni)
+                        .dev(netlink.index(plan, dev)?)
+                        .port(*port)
+                        .learning(false);
+                    let tunnel = match local {
+                        IpAddr::V4(local) => tunnel.local(*local),
+                        IpAddr::V6(local) => tunnel.local6(*local),
+                    };
+                    with_common_fields(tunnel, index, link).build()
+                }
+                LinkKind::Veth { namespace, peer } => {
+                    let one_end = || {
+                        failure::bug(format!(
+                            "the plan has only one end of the veth pair {} in {}",
+                            link.name, plan.name
+                        ))
+                    };
+                    let peer_position = *positions.get(namespace.as_str()).ok_or_else(one_end)?;
+                    let peer_plan = &plans[peer_position];
+                    let mut peer_links = peer_plan.links.iter();
+                    let peer_link = peer_links
+                        .find(|other| other.name == *peer)
+                        .ok_or_else(one_end)?;
+                    // Both ends refer to their veth pair, which is created once.
+                    if (peer_position, peer) < (position, &link.name) {
+                        continue;
+                    }
+                    let (peer_ns, peer_netlink) = &namespaces[peer_position];
+                    let peer_index = peer_netlink.index(peer_plan, peer)?;
+                    let peer_request = LinkUnspec::new_with_name(peer);
+                    let peer_request = with_common_fields(peer_request, peer_index, peer_link)
+                        .setns_by_fd(peer_ns.as_raw_fd())
+                        .build();
+                    with_common_fields(LinkVeth::new(&link.name, peer), index, link)
+                        .set_info_data(InfoData::Veth(InfoVeth::Peer(peer_request)))
+                        .build()
+                }
+            };
+            let result = netlink.handle.link().add(request).execute().await;
+            result.map_err(|error| cannot_create_link(&plan.name, link, &error))?;
+        }
+    }
+    Ok(())
+}
+
+fn with_common_fields<T>(
+    builder: LinkMessageBuilder<T>,
+    index: u32,
+    link: &Link,
+) -> LinkMessageBuilder<T> {
+    let builder = builder.index(index).address(link.mac.0.to_vec());
+    match link.mtu {
+        Some(mtu) => builder.mtu(mtu),
+        None => builder,
+    }
+}
+
+/// Whether any interface of the namespace has an address of the family.
+pub(crate) fn has_address_of(plan: &Namespace, family: AddressFamily) -> bool {
+    plan.links
+        .iter()
+        .flat_map(|link| &link.addresses)
+        .any(|address| {
+            matches!(
+                (address, family),
+                (IpNetwork::V4(_), AddressFamily::Inet) | (IpNetwork::V6(_), AddressFamily::Inet6)
+            )
+        })
+}
+
+fn cannot_create_link(namespace: &str, link: &Link, error: &rtnetlink::Error) -> Failure {
+    let step = format_args!("create interface {}", link.name);
+    let mut failure = step_failure(namespace, step, error);
+    // The kernel returns this error for a link kind whose module is missing.
+    if errno(error) == Errno::EOPNOTSUPP {
+        let module = match link.kind {
+            LinkKind::Veth { .. } => "veth",
+            LinkKind::Bridge => "bridge",
+            LinkKind::Dummy => "dummy",
+            LinkKind::Vxlan { .. } => "vxlan",
+        };
+        failure.remedy = Some(format!("run `modprobe {module}` as root"));
+    }
+    failure
+}
