@@ -12,6 +12,7 @@
 //! `staging/src/k8s.io/apiserver/pkg/endpoints/handlers/{get,watch}.go`.
 
 mod answer;
+mod changes;
 mod convert;
 mod refusals;
 mod request;
@@ -21,9 +22,10 @@ mod store;
 mod watch;
 
 pub use answer::{ApiResponse, respond};
+pub use changes::{ObjectChange, StoreEvent};
 pub use refusals::RejectedRequests;
 pub use request::{ApiError, ApiRequest, Scope, Verb, parse_request};
 pub use resource::{Resource, VersionedResource, served_resources};
 pub use selector::{FieldSelector, LabelSelector, SelectorError};
-pub use store::{ObjectChange, Store, StoreError, StoreEvent};
+pub use store::{Store, StoreError};
 pub use watch::Watch;

@@ -1,16 +1,14 @@
-//! Stores the served objects, each with the version of its last change, and the latest changes.
+//! Stores the served objects, each with the version of its last change.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use super::changes::{ChangeLog, ObjectChange, StoreEvent};
 use super::convert;
 use super::resource::Resource;
-
-/// Maximum number of stored changes. A client that watches from an older version must list again.
-const MAX_CHANGES: usize = 16_384;
 
 /// Namespace and name of an object. The namespace is empty for a cluster-scoped resource.
 type ObjectKey = (String, String);
@@ -18,40 +16,12 @@ type ObjectKey = (String, String);
 /// Objects and their latest changes.
 #[derive(Debug, Clone, Default)]
 pub struct Store {
-    version: u64,
     objects: BTreeMap<Resource, IndexMap<ObjectKey, Value>>,
-    changes: VecDeque<StoreEvent>,
+    changes: ChangeLog,
     /// Whether the store makes `Endpoints` from slices.
     makes_endpoints: bool,
     /// Slices by service. A slice that named a service once remains here.
     slices: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
-}
-
-/// Change of an object.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StoreEvent {
-    /// Version of the store after the change.
-    pub version: u64,
-    /// Resource of the object.
-    pub resource: Resource,
-    /// Kind of change, with the object.
-    pub change: ObjectChange,
-}
-
-/// Kind of change, with the object.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ObjectChange {
-    /// The object was added.
-    Added(Value),
-    /// The object was changed.
-    Modified {
-        /// Object before the change.
-        before: Value,
-        /// Object after the change.
-        after: Value,
-    },
-    /// The object was deleted. Contains the last object, with the version of the deletion.
-    Deleted(Value),
 }
 
 /// Error for objects that cannot be served.
@@ -80,17 +50,13 @@ impl Store {
     /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            // In requests, resource version 0 means any version.
-            version: 1,
-            ..Self::default()
-        }
+        Self::default()
     }
 
     /// Returns the version of the last change.
     #[must_use]
     pub const fn version(&self) -> u64 {
-        self.version
+        self.changes.version()
     }
 
     /// Returns the objects of a resource, in the order of the input.
@@ -109,15 +75,7 @@ impl Store {
     /// Returns the changes after a version. `None` if some of them are no longer stored.
     #[must_use]
     pub fn changes_since(&self, version: u64) -> Option<impl Iterator<Item = &StoreEvent>> {
-        // Each change increases the version by 1.
-        let first = self
-            .changes
-            .front()
-            .map_or(self.version + 1, |change| change.version);
-        let after = self
-            .changes
-            .partition_point(|change| change.version <= version);
-        (version + 1 >= first).then(|| self.changes.range(after..))
+        self.changes.since(version)
     }
 
     /// Replaces all objects. Deletions precede other changes, which are in the order of `objects`.
@@ -149,36 +107,16 @@ impl Store {
             for (name, object) in kept {
                 if !names.contains(&(*resource, name)) {
                     let mut object = object.clone();
-                    let version = self.version + 1;
-                    set_version(&mut object, version);
-                    self.record_change(*resource, ObjectChange::Deleted(object));
+                    set_version(&mut object, self.version() + 1);
+                    let change = ObjectChange::Deleted(object);
+                    self.changes.record(*resource, change);
                 }
             }
         }
-        for (resource, name, mut after) in new_objects {
-            let existing = before
-                .get_mut(&resource)
-                .and_then(|kept| kept.swap_remove(&name));
-            let object = match existing {
-                Some(before) if is_unchanged(&before, &mut after) => before,
-                known => {
-                    set_version(&mut after, self.version + 1);
-                    let change = match known {
-                        None => ObjectChange::Added(after.clone()),
-                        Some(before) => ObjectChange::Modified {
-                            before,
-                            after: after.clone(),
-                        },
-                    };
-                    self.record_change(resource, change);
-                    after
-                }
-            };
-            self.index(resource, &name, &object);
-            self.objects
-                .entry(resource)
-                .or_default()
-                .insert(name, object);
+        for (resource, name, after) in new_objects {
+            let before = before.get_mut(&resource);
+            let before = before.and_then(|kept| kept.swap_remove(&name));
+            self.insert(resource, name, before, after);
         }
         Ok(())
     }
@@ -227,27 +165,38 @@ impl Store {
         Ok(())
     }
 
-    /// Stores an object in place of an object with the same name. An equal object causes no change.
-    fn store_object(&mut self, resource: Resource, name: ObjectKey, mut after: Value) {
+    /// Stores an object in place of an object with the same name.
+    fn store_object(&mut self, resource: Resource, name: ObjectKey, after: Value) {
+        let kept = self.objects.get_mut(&resource);
+        // The object remains in its place until `insert` replaces it.
+        let before = kept.and_then(|kept| kept.get_mut(&name)).map(Value::take);
+        self.insert(resource, name, before, after);
+    }
+
+    /// Stores an object whose last state was `before`. An equal object causes no change.
+    fn insert(
+        &mut self,
+        resource: Resource,
+        name: ObjectKey,
+        before: Option<Value>,
+        mut after: Value,
+    ) {
         self.index(resource, &name, &after);
-        let version = self.version + 1;
-        let kept = self.objects.entry(resource).or_default();
-        let change = match kept.get_mut(&name) {
-            Some(before) if is_unchanged(before, &mut after) => return,
-            Some(before) => {
-                set_version(&mut after, version);
-                ObjectChange::Modified {
-                    before: std::mem::replace(before, after.clone()),
-                    after,
-                }
-            }
-            None => {
-                set_version(&mut after, version);
-                kept.insert(name, after.clone());
-                ObjectChange::Added(after)
+        let object = match before {
+            Some(before) if is_unchanged(&before, &mut after) => before,
+            before => {
+                set_version(&mut after, self.version() + 1);
+                let object = after.clone();
+                let change = match before {
+                    None => ObjectChange::Added(after),
+                    Some(before) => ObjectChange::Modified { before, after },
+                };
+                self.changes.record(resource, change);
+                object
             }
         };
-        self.record_change(resource, change);
+        let kept = self.objects.entry(resource).or_default();
+        kept.insert(name, object);
     }
 
     /// Records the service of a slice.
@@ -258,18 +207,6 @@ impl Store {
             let service = (name.0.clone(), service.to_owned());
             self.slices.entry(service).or_default().insert(name.clone());
         }
-    }
-
-    fn record_change(&mut self, resource: Resource, change: ObjectChange) {
-        self.version += 1;
-        if self.changes.len() == MAX_CHANGES {
-            self.changes.pop_front();
-        }
-        self.changes.push_back(StoreEvent {
-            version: self.version,
-            resource,
-            change,
-        });
     }
 }
 
@@ -334,6 +271,7 @@ fn set_version(object: &mut Value, version: u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::changes::MAX_CHANGES;
     use super::*;
 
     fn node(name: &str, cidr: &str) -> Value {

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use super::answer::{in_version, is_in_namespace, status_object};
+use super::changes::ObjectChange;
 use super::request::{ApiError, Scope};
 use super::resource::VersionedResource;
 use super::selector::{FieldSelector, LabelSelector};
-use super::store::{ObjectChange, Store};
+use super::store::Store;
 
 /// Annotation of the bookmark that follows the initial objects.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
