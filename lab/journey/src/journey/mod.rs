@@ -2,7 +2,9 @@
 //! Input: a plan and its evidence. Output: one [`Journey`] for each attempt, with the rules that
 //! its packets matched.
 
+mod ends;
 mod follow;
+mod followed;
 mod hop;
 mod hop_matches;
 mod nftables;

@@ -11,6 +11,7 @@
 //! A datagram and an echo request are sent once, so the end of their packets is sufficient proof.
 //! Anything that this module cannot interpret proves nothing.
 
+mod iptables;
 mod nftables;
 
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ use nftables::NftTables;
 use svclab_model::evidence::{ConntrackEntry, DropEvidence, Evidence, IpvsConnection};
 use svclab_model::plan::{Backend, Namespace, Plan};
 use svclab_ruleset::iptables::script::Table;
-use svclab_ruleset::iptables::{Chain, IptablesRules, Rule};
+use svclab_ruleset::iptables::{Chain, IptablesRules};
 use svclab_ruleset::ipvs::VirtualServerKey;
 
 /// Reasons for which a kernel drops a packet by its sysctls alone (Linux v6.12,
@@ -43,43 +44,6 @@ const MIN_REMAINING_SECONDS: u32 = 30;
 
 /// Conntrack status bit `IPS_SEEN_REPLY`.
 const IPS_SEEN_REPLY: u32 = 1 << 1;
-
-/// Matches that give the same result for identical packets, as long as sysctls, sets and addresses
-/// do not change.
-const DETERMINISTIC_MATCHES: [&str; 25] = [
-    "addrtype",
-    "ah",
-    "bpf",
-    "comment",
-    "conntrack",
-    "dscp",
-    "ecn",
-    "esp",
-    "icmp",
-    "icmp6",
-    "iprange",
-    "length",
-    "mac",
-    "mark",
-    "multiport",
-    // `nfacct` only counts, unless its object has a quota, and no lab sets a quota (Linux v6.12,
-    // `net/netfilter/xt_nfacct.c`, `nfacct_mt`).
-    "nfacct",
-    "owner",
-    "physdev",
-    "pkttype",
-    "rpfilter",
-    "sctp",
-    "set",
-    "state",
-    "tcp",
-    "udp",
-];
-
-/// Targets that always do the same to identical packets.
-const DETERMINISTIC_TARGETS: [&str; 8] = [
-    "ACCEPT", "CT", "DNAT", "DROP", "MARK", "NOTRACK", "RETURN", "TCPMSS",
-];
 
 /// Reason why a timeout is not proven.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -311,7 +275,7 @@ impl<'e> TimeoutProof<'e> {
             visits.count_jump(target_chain);
             return Ok(());
         }
-        if !DETERMINISTIC_TARGETS.contains(&target) || !has_one_destination {
+        if !iptables::DETERMINISTIC_TARGETS.contains(&target) || !has_one_destination {
             return Err(format!("{target} may have another result"));
         }
         Ok(())
@@ -348,9 +312,9 @@ impl ChainRules<'_> {
                 let rules = chain.rules.get(..number.unwrap_or(chain.rules.len()));
                 let rules = rules.ok_or(missing_rule)?;
                 for rule in rules {
-                    check_rule(rule, state == ConntrackState::Replied)?;
+                    iptables::check_rule(rule, state == ConntrackState::Replied)?;
                 }
-                Ok(rules.last().is_some_and(has_one_destination))
+                Ok(rules.last().is_some_and(iptables::has_one_destination))
             }
             Self::Native(place) => {
                 let rules = &place.chain.rules;
@@ -404,39 +368,6 @@ impl<'s> ChainVisits<'s> {
             .filter(|(_, (sent, steps))| *sent > 1 || *steps == 0)
             .map(|(place, _)| place)
     }
-}
-
-/// Checks that a rule is deterministic. The flag states whether the connection has received a reply
-/// since the first packet.
-fn check_rule(rule: &Rule, is_replied: bool) -> Result<(), String> {
-    let parts = rule.parts();
-    let nondeterministic = parts
-        .matches
-        .iter()
-        .find(|module| !DETERMINISTIC_MATCHES.contains(&module.name.as_ref()));
-    if let Some(module) = nondeterministic {
-        return Err(format!("`-m {}` may have another result", module.name));
-    }
-    let matches_state = parts
-        .matches
-        .iter()
-        .any(|module| matches!(module.name.as_ref(), "conntrack" | "state"));
-    let target = rule.target();
-    if is_replied && matches_state && !matches!(target.as_deref(), Some("ACCEPT" | "DROP")) {
-        return Err("a rule matches on the reply state of the connection".to_owned());
-    }
-    Ok(())
-}
-
-/// Whether the destination of a rule leaves no choice.
-fn has_one_destination(rule: &Rule) -> bool {
-    let parts = rule.parts();
-    let options = parts.target.iter().flat_map(|target| &target.options);
-    options
-        .filter(|choice| choice.name == "--to-destination")
-        .flat_map(|choice| &choice.values)
-        .all(|to| !to.contains('-'))
-        && !rule.source_text().contains("--random")
 }
 
 /// Whether a packet has ended, and a retransmission would end in the same way. The flag states

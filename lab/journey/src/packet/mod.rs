@@ -1,27 +1,19 @@
 //! Parses Ethernet frames and IP packets into addresses, ports, packet kind and identifying fields.
 
-use std::hash::Hasher as _;
+mod transport;
+
 use std::net::IpAddr;
 
 use pnet::packet::Packet as _;
-use pnet::packet::ethernet::{EtherTypes, EthernetPacket};
-use pnet::packet::icmp::{IcmpPacket, IcmpTypes};
-use pnet::packet::icmpv6::{Icmpv6Packet, Icmpv6Types};
-use pnet::packet::ip::{IpNextHeaderProtocol, IpNextHeaderProtocols};
+use pnet::packet::ethernet::{EtherType, EtherTypes, EthernetPacket};
+use pnet::packet::ip::IpNextHeaderProtocol;
 use pnet::packet::ipv4::Ipv4Packet;
 use pnet::packet::ipv6::Ipv6Packet;
-use pnet::packet::tcp::{TcpFlags, TcpOptionNumbers, TcpPacket};
-use pnet::packet::udp::UdpPacket;
+use pnet::packet::tcp::TcpFlags;
 use pnet::packet::vlan::VlanPacket;
 
 use svclab_model::evidence::PacketKind;
-
-/// UDP ports of VXLAN: flannel's port, which is the default of the kernel, and the port that IANA
-/// assigned.
-const VXLAN_PORTS: [u16; 2] = [8472, 4789];
-
-/// Length of a VXLAN header in bytes.
-const VXLAN_HEADER: usize = 8;
+use transport::{Transport, parse_transport};
 
 /// The IP packet of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +110,7 @@ impl Frame {
         Self::from_ether_type(kind, bytes)
     }
 
-    fn from_ether_type(kind: pnet::packet::ethernet::EtherType, bytes: &[u8]) -> Option<Self> {
+    fn from_ether_type(kind: EtherType, bytes: &[u8]) -> Option<Self> {
         match kind {
             EtherTypes::Ipv4 => {
                 let packet = Ipv4Packet::new(bytes)?;
@@ -168,13 +160,6 @@ impl Frame {
         } else {
             Transport::default()
         };
-        let tcp_header = matches!(transport.payload, Payload::Tcp(_))
-            .then(|| parse_tcp_header(bytes))
-            .flatten();
-        let mut invariant_fields = transport.marks;
-        if let (Payload::Tcp(flags), Some(segment)) = (transport.payload, tcp_header) {
-            invariant_fields.segment = Some((segment.sequence, segment.acknowledgment, flags));
-        }
         Self {
             source,
             destination,
@@ -182,10 +167,10 @@ impl Frame {
             identifier: transport.identifier,
             payload: transport.payload,
             code: transport.code,
-            tcp_header,
+            tcp_header: transport.tcp_header,
             inner: transport.inner.map(Box::new),
             quoted: transport.quoted.map(Box::new),
-            invariant_fields,
+            invariant_fields: transport.invariant_fields,
         }
     }
 
@@ -223,136 +208,6 @@ impl Payload {
             PacketKind::Any => true,
         }
     }
-}
-
-fn parse_tcp_header(bytes: &[u8]) -> Option<TcpHeader> {
-    let tcp = TcpPacket::new(bytes)?;
-    let mss = tcp
-        .get_options_iter()
-        .find(|option| option.get_number() == TcpOptionNumbers::MSS)
-        .and_then(|option| {
-            let size = option.payload().first_chunk::<2>()?;
-            Some(u16::from_be_bytes(*size))
-        });
-    Some(TcpHeader {
-        sequence: tcp.get_sequence(),
-        acknowledgment: tcp.get_acknowledgement(),
-        window: tcp.get_window(),
-        mss,
-    })
-}
-
-/// Parsed transport header and payload.
-#[derive(Default)]
-struct Transport {
-    payload: Payload,
-    code: Option<u8>,
-    ports: Option<(u16, u16)>,
-    identifier: Option<u16>,
-    inner: Option<Frame>,
-    quoted: Option<Frame>,
-    marks: InvariantFields,
-}
-
-fn parse_transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
-    let parsed = match protocol {
-        IpNextHeaderProtocols::Tcp => TcpPacket::new(bytes).map(|tcp| Transport {
-            payload: Payload::Tcp(tcp.get_flags()),
-            ports: Some((tcp.get_source(), tcp.get_destination())),
-            ..Transport::default()
-        }),
-        IpNextHeaderProtocols::Udp => UdpPacket::new(bytes).map(|udp| {
-            let inner = VXLAN_PORTS
-                .contains(&udp.get_destination())
-                .then(|| {
-                    udp.payload()
-                        .get(VXLAN_HEADER..)
-                        .and_then(Frame::from_ethernet)
-                })
-                .flatten();
-            Transport {
-                payload: Payload::Udp,
-                ports: Some((udp.get_source(), udp.get_destination())),
-                inner,
-                marks: InvariantFields {
-                    data: Some(digest(udp.payload())),
-                    ..InvariantFields::default()
-                },
-                ..Transport::default()
-            }
-        }),
-        IpNextHeaderProtocols::Icmp => IcmpPacket::new(bytes).map(|icmp| {
-            let payload = match icmp.get_icmp_type() {
-                IcmpTypes::EchoRequest => Payload::Ping,
-                IcmpTypes::EchoReply => Payload::Pong,
-                IcmpTypes::DestinationUnreachable => Payload::Unreachable,
-                _ => Payload::Other,
-            };
-            parse_icmp(payload, bytes)
-        }),
-        IpNextHeaderProtocols::Icmpv6 => Icmpv6Packet::new(bytes).map(|icmp| {
-            let payload = match icmp.get_icmpv6_type() {
-                Icmpv6Types::EchoRequest => Payload::Ping,
-                Icmpv6Types::EchoReply => Payload::Pong,
-                Icmpv6Types::DestinationUnreachable => Payload::Unreachable,
-                _ => Payload::Other,
-            };
-            parse_icmp(payload, bytes)
-        }),
-        _ => None,
-    };
-    parsed.unwrap_or_else(|| Transport {
-        // The quote in an ICMP error may end after the ports.
-        ports: parse_ports(protocol, bytes),
-        ..Transport::default()
-    })
-}
-
-/// Length in bytes of type, code and checksum, and of an echo's identifier and sequence number.
-const ICMP_HEADER: usize = 8;
-
-fn parse_icmp(payload: Payload, bytes: &[u8]) -> Transport {
-    let word = |offset: usize| {
-        let word = bytes.get(offset..offset + 2)?.first_chunk::<2>()?;
-        Some(u16::from_be_bytes(*word))
-    };
-    let mut transport = Transport {
-        payload,
-        ..Transport::default()
-    };
-    match payload {
-        Payload::Ping | Payload::Pong => {
-            transport.identifier = word(4);
-            transport.marks.echo = word(6);
-        }
-        Payload::Unreachable => {
-            transport.code = bytes.get(1).copied();
-            transport.quoted = bytes.get(ICMP_HEADER..).and_then(Frame::from_ip);
-        }
-        _ => {}
-    }
-    transport
-}
-
-fn parse_ports(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Option<(u16, u16)> {
-    if !matches!(
-        protocol,
-        IpNextHeaderProtocols::Tcp | IpNextHeaderProtocols::Udp
-    ) {
-        return None;
-    }
-    let [one, two, three, four] = *bytes.first_chunk::<4>()?;
-    Some((
-        u16::from_be_bytes([one, two]),
-        u16::from_be_bytes([three, four]),
-    ))
-}
-
-/// Returns the length of the bytes and a hash.
-fn digest(bytes: &[u8]) -> (usize, u64) {
-    let mut hasher = std::hash::DefaultHasher::new();
-    hasher.write(bytes);
-    (bytes.len(), hasher.finish())
 }
 
 #[cfg(test)]

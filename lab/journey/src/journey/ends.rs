@@ -1,0 +1,269 @@
+//! Finds the end of each packet: delivered, rejected, dropped or unknown.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use super::followed::FollowedPacket;
+use super::settings::controlling_sysctls;
+use super::sighting::PacketId;
+use super::track::Kind;
+use super::{Hop, PathEnd};
+use crate::packet::Frame;
+use svclab_model::evidence::{DropEvidence, DroppedPacket, Evidence};
+use svclab_model::plan::Plan;
+
+/// Counters that grow when the kernel drops packets in transit, or has no route for the reply to a
+/// received packet.
+const LOSS_COUNTERS: [&str; 5] = [
+    "TcpExtIPReversePathFilter",
+    "IpExtInNoRoutes",
+    "IpInAddrErrors",
+    "IpInHdrErrors",
+    "IpOutNoRoutes",
+];
+
+/// Counter of ICMP errors about connections that the kernel does not have (Linux v6.12,
+/// `net/ipv4/tcp_ipv4.c`, `tcp_v4_err`).
+const IGNORED_ERROR_COUNTER: &str = "IcmpInErrors";
+
+/// Ends of all packets.
+pub(super) struct PathEnds {
+    /// End of each packet, by its index among all packets.
+    pub(super) by_packet: Vec<PathEnd>,
+    /// Drop reason of the kernel for each rejected packet, by the same index.
+    pub(super) reasons: Vec<Option<String>>,
+}
+
+impl PathEnds {
+    pub(super) fn new(plan: &Plan, evidence: &Evidence, packets: &[FollowedPacket<'_>]) -> Self {
+        let drops = index_drops(evidence);
+        let observed: Vec<Option<PathEnd>> = packets
+            .iter()
+            .map(|packet| {
+                observed_end(evidence, &drops, packet, packets)
+                    .or_else(|| unresolved_neighbour_end(plan, evidence, packet))
+            })
+            .collect();
+        // The other packets have no end of their own; a counter of the namespace may explain them.
+        let mut lost_packets: BTreeMap<&str, u64> = BTreeMap::new();
+        for (packet, end) in packets.iter().zip(&observed) {
+            if end.is_none()
+                && packet.last.is_some()
+                && packet.kind != Kind::Other
+                && let Some(hop) = packet.hops.last()
+            {
+                *lost_packets.entry(&hop.namespace).or_default() += 1;
+            }
+        }
+        let by_packet: Vec<PathEnd> = packets
+            .iter()
+            .zip(observed)
+            .map(|(packet, end)| {
+                end.or_else(|| counted_end(evidence, packet, &lost_packets))
+                    .unwrap_or(PathEnd::Unknown)
+            })
+            .collect();
+        let reason = |(packet, end): (&FollowedPacket<'_>, &PathEnd)| match end {
+            PathEnd::Rejected(_) => {
+                let drop = find_drop(&drops, packet, packet.hops.last()?)?;
+                Some(drop.reason.clone())
+            }
+            _ => None,
+        };
+        Self {
+            reasons: packets.iter().zip(&by_packet).map(reason).collect(),
+            by_packet,
+        }
+    }
+}
+
+/// Returns the end of a packet that a counter of its namespace explains. `lost_packets` are the
+/// packets without an observed end, by namespace.
+fn counted_end(
+    evidence: &Evidence,
+    packet: &FollowedPacket<'_>,
+    lost_packets: &BTreeMap<&str, u64>,
+) -> Option<PathEnd> {
+    let hop = packet.hops.last()?;
+    let counters = evidence.counters.get(&hop.namespace)?;
+    let error_counter = (packet.kind == Kind::Unreachable).then_some(&IGNORED_ERROR_COUNTER);
+    let (counter, increase) =
+        error_counter
+            .into_iter()
+            .chain(&LOSS_COUNTERS)
+            .find_map(|counter| {
+                let increase = u64::try_from(*counters.get(*counter)?).ok();
+                Some((*counter, increase.filter(|by| *by > 0)?))
+            })?;
+    let lost = lost_packets.get(hop.namespace.as_str());
+    Some(PathEnd::CountedDrop {
+        counter: counter.to_owned(),
+        increase,
+        lost: lost.copied().unwrap_or(0),
+        settings: controlling_sysctls(evidence, hop, counter),
+    })
+}
+
+/// Returns the end of a packet as far as the packets, drops and rules show it.
+fn observed_end(
+    evidence: &Evidence,
+    drops: &DropsByPacket<'_>,
+    packet: &FollowedPacket<'_>,
+    packets: &[FollowedPacket<'_>],
+) -> Option<PathEnd> {
+    let hop = packet.hops.last()?;
+    if hop.matches.last().is_some_and(|step| step.dropped) {
+        return Some(PathEnd::DroppedByRule);
+    }
+    if packet.last.is_some_and(|last| last.out) {
+        return Some(drop_end(evidence, drops, packet, hop).unwrap_or(PathEnd::NotReceived));
+    }
+    // A host that received the packet sends to its sender.
+    let answers: Vec<usize> = packets
+        .iter()
+        .enumerate()
+        .filter(|(_, other)| {
+            other.time >= packet.time
+                && other.hops[0].namespace == hop.namespace
+                && other.hops[0].crossings.first().is_none_or(|seen| seen.out)
+                && (other.before() == hop.after.reversed()
+                    // An ICMP error may quote the addresses as received, if the packet was
+                    // rewritten in this namespace.
+                    || other.quoted.is_some_and(|quoted| [hop.before, hop.after].contains(&quoted)))
+        })
+        .map(|(index, _)| index)
+        .collect();
+    // Replies after a retransmission belong to the retransmission.
+    let retransmitted_at = packets
+        .iter()
+        .filter(|other| other.time > packet.time && other.is_retransmission(packet))
+        .map(|other| other.time)
+        .min();
+    let is_rejection = |index: &usize| {
+        matches!(packets[*index].kind, Kind::Rst | Kind::Unreachable)
+            && retransmitted_at.is_none_or(|again| packets[*index].time < again)
+    };
+    let refusals: Vec<usize> = answers.iter().copied().filter(is_rejection).collect();
+    if packet.kind != Kind::Rst && !refusals.is_empty() {
+        return Some(PathEnd::Rejected(refusals));
+    }
+    let ends_there = matches!(
+        packet.kind,
+        Kind::Rst
+            | Kind::SynAck
+            | Kind::Pong
+            | Kind::Unreachable
+            | Kind::Fin
+            | Kind::Segment
+            | Kind::Datagram
+    );
+    // An ICMP error quotes the packet as it was where the error was created. The quote is rewritten
+    // together with the error on its way back, except by the last rewrite.
+    let quoted = packet.last.and_then(|last| last.quoted);
+    let expected = quoted.unwrap_or(hop.after.reversed());
+    let is_expected = || {
+        packets.iter().any(|other| {
+            let out = &other.hops[0];
+            out.namespace == hop.namespace
+                && (out.before == expected || quoted.is_some() && out.after == expected)
+        })
+    };
+    let arrives = ends_there && is_expected();
+    // The kernel reports a reset or an error as dropped after processing it.
+    let is_processed = matches!(packet.kind, Kind::Rst | Kind::Unreachable)
+        && find_drop(drops, packet, hop).is_none_or(|drop| !is_transit_reason(&drop.reason));
+    if is_processed && arrives {
+        return Some(PathEnd::Delivered);
+    }
+    let reached = !answers.is_empty() || arrives;
+    drop_end(evidence, drops, packet, hop)
+        .filter(|end| !(reached && is_routine_discard(end)))
+        .or_else(|| reached.then_some(PathEnd::Delivered))
+}
+
+/// Returns the end of a packet that waits for neighbour resolution.
+fn unresolved_neighbour_end(
+    plan: &Plan,
+    evidence: &Evidence,
+    packet: &FollowedPacket<'_>,
+) -> Option<PathEnd> {
+    let hop = packet.hops.last()?;
+    let unresolved = evidence.unresolved.get(&hop.namespace)?;
+    let to = hop.after.destination.ip();
+    let route = plan
+        .namespace(&hop.namespace)?
+        .routes
+        .iter()
+        .filter(|route| route.to.contains(to))
+        .max_by_key(|route| route.to.prefix());
+    let next = |neighbour: &&IpAddr| {
+        **neighbour == to || route.is_some_and(|route| route.via == Some(**neighbour))
+    };
+    unresolved.iter().find(next).copied().map(PathEnd::Waiting)
+}
+
+/// Whether the kernel discarded a packet that needed no further processing. Examples are a FIN
+/// after the last FIN (Linux v6.12, `net/ipv4/tcp_ipv4.c`, `tcp_v4_rcv`), or unread data when a
+/// socket closes.
+fn is_routine_discard(end: &PathEnd) -> bool {
+    matches!(
+        end,
+        PathEnd::Dropped { reason, .. }
+            if matches!(reason.as_str(), "NOT_SPECIFIED" | "QUEUE_PURGE" | "SOCKET_CLOSE")
+    )
+}
+
+/// Reported drops by namespace and packet, in order of time.
+type DropsByPacket<'e> = HashMap<(&'e str, PacketId), Vec<&'e DroppedPacket>>;
+
+fn index_drops(evidence: &Evidence) -> DropsByPacket<'_> {
+    let mut index = DropsByPacket::new();
+    if let DropEvidence::Watched { dropped, .. } = &evidence.drops {
+        for drop in dropped {
+            let Some(frame) = Frame::from_ip(&drop.packet) else {
+                continue;
+            };
+            let frame = frame.inner.clone().map_or(frame, |inner| *inner);
+            let packet = PacketId::from_frame(&frame).without_data();
+            index
+                .entry((drop.namespace.as_str(), packet))
+                .or_default()
+                .push(drop);
+        }
+    }
+    index
+}
+
+/// Returns the end of a packet that the kernel reported as dropped.
+fn drop_end(
+    evidence: &Evidence,
+    drops: &DropsByPacket<'_>,
+    packet: &FollowedPacket<'_>,
+    hop: &Hop,
+) -> Option<PathEnd> {
+    let drop = find_drop(drops, packet, hop)?;
+    Some(PathEnd::Dropped {
+        reason: drop.reason.clone(),
+        function: drop.function.clone(),
+        settings: controlling_sysctls(evidence, hop, &drop.reason),
+    })
+}
+
+/// Whether the kernel gives this reason for packets that it has not processed yet (Linux v6.12,
+/// `include/net/dropreason-core.h`).
+fn is_transit_reason(reason: &str) -> bool {
+    let transit_prefixes = ["IP_", "NETFILTER_", "NEIGH_", "TC_", "XFRM_"];
+    transit_prefixes
+        .iter()
+        .any(|before| reason.starts_with(before))
+}
+
+fn find_drop<'e>(
+    drops: &DropsByPacket<'e>,
+    packet: &FollowedPacket<'_>,
+    hop: &'e Hop,
+) -> Option<&'e DroppedPacket> {
+    let id = packet.identity.without_data();
+    let mut drops = drops.get(&(hop.namespace.as_str(), id))?.iter();
+    drops.find(|drop| drop.time >= packet.time).copied()
+}

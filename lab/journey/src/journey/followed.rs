@@ -1,0 +1,84 @@
+//! Defines a packet with its hops, before it is assigned to an attempt.
+
+use super::hop::{MatchIndex, build_hop};
+use super::sighting::{PacketId, Sighting};
+use super::track::{Kind, PacketTrack};
+use super::{Hop, RuleMatch};
+use svclab_model::evidence::{AddressPair, Evidence};
+
+/// A packet and its hops, not yet assigned to an attempt.
+pub(super) struct FollowedPacket<'s> {
+    pub(super) identity: PacketId,
+    pub(super) time: u64,
+    pub(super) kind: Kind,
+    pub(super) code: Option<u8>,
+    pub(super) quoted: Option<AddressPair>,
+    pub(super) hops: Vec<Hop>,
+    /// Last sighting; `None` if no interface carried the packet.
+    pub(super) last: Option<&'s Sighting<'s>>,
+}
+
+impl<'s> FollowedPacket<'s> {
+    pub(super) fn from_track<'e: 's>(
+        evidence: &'e Evidence,
+        track: &PacketTrack<'s, 'e>,
+        visits: &mut MatchIndex<'e>,
+    ) -> Option<Self> {
+        let first = track.first();
+        let hops = track
+            .hops
+            .iter()
+            .map(|stay| {
+                let first = stay.first()?;
+                let namespace = first.namespace;
+                // If the packet was encapsulated throughout the hop, the rules matched the outer
+                // packet.
+                let carrier = first.outer.filter(|_| stay.iter().all(|each| each.wrapped));
+                let matches = visits.take_hop(namespace, carrier.unwrap_or(track.identity));
+                build_hop(evidence, namespace, stay, matches)
+            })
+            .collect::<Option<Vec<_>>>()?;
+        Some(Self {
+            identity: track.identity,
+            time: first.time,
+            kind: Kind::from_payload(first.identity.payload()),
+            code: first.frame.code,
+            quoted: first.quoted,
+            hops,
+            last: track.sightings().last(),
+        })
+    }
+
+    /// Builds a packet that no interface carried: it ended in the namespace that sent it.
+    pub(super) fn from_matches(
+        evidence: &Evidence,
+        namespace: &str,
+        identity: PacketId,
+        matches: Vec<RuleMatch>,
+    ) -> Option<Self> {
+        Some(Self {
+            identity,
+            time: 0,
+            kind: Kind::from_payload(identity.payload()),
+            code: None,
+            quoted: None,
+            hops: vec![build_hop(evidence, namespace, &[], matches)?],
+            last: None,
+        })
+    }
+
+    pub(super) fn before(&self) -> AddressPair {
+        self.hops[0].before
+    }
+
+    pub(super) fn flows(&self) -> impl Iterator<Item = AddressPair> {
+        self.hops.iter().flat_map(|hop| [hop.before, hop.after])
+    }
+
+    /// Whether one of two packets is a retransmission of the other.
+    pub(super) fn is_retransmission(&self, other: &FollowedPacket<'_>) -> bool {
+        self.identity.without_identification() == other.identity.without_identification()
+            && self.before() == other.before()
+            && self.kind == other.kind
+    }
+}
