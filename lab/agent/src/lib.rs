@@ -2,6 +2,8 @@
 //! state. The agent exchanges [`svclab_model::protocol`] messages on standard input and output, and
 //! exits when they close.
 
+#![warn(unreachable_pub)]
+
 mod arguments;
 mod lab;
 mod net;

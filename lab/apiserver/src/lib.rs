@@ -11,6 +11,8 @@
 //! use all of this. The responses follow kubernetes v1.36
 //! `staging/src/k8s.io/apiserver/pkg/endpoints/handlers/{get,watch}.go`.
 
+#![warn(unreachable_pub)]
+
 mod answer;
 mod changes;
 mod convert;

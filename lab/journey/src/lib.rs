@@ -3,6 +3,8 @@
 //! [`journey`] follows the packets of each attempt through namespaces and rules. [`settled`] proves
 //! that no reply can arrive. All functions are pure; the agent also calls them while a lab runs.
 
+#![warn(unreachable_pub)]
+
 pub mod journey;
 mod packet;
 pub mod settled;

@@ -24,7 +24,7 @@ impl Lab {
     ///
     /// When the kernel or a program rejects a change, or when the lab lacks an object that the
     /// change names.
-    pub async fn apply_delta(
+    pub(crate) async fn apply_delta(
         &mut self,
         delta: Delta,
         step: &impl Fn(String),
@@ -96,7 +96,7 @@ impl Lab {
     /// # Errors
     ///
     /// When the kernel or a program rejects a change.
-    pub async fn reset_state(
+    pub(crate) async fn reset_state(
         &mut self,
         step: &impl Fn(String),
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,

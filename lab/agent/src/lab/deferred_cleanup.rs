@@ -21,7 +21,7 @@ const QUIET_PERIOD: Duration = Duration::from_millis(100);
 
 /// Namespaces of removed labs, deleted when no build runs.
 #[derive(Debug)]
-pub struct DeferredCleanup {
+pub(crate) struct DeferredCleanup {
     namespaces: RefCell<Vec<NetNs>>,
     /// Number of labs being built.
     building: Cell<usize>,
@@ -44,13 +44,13 @@ impl Default for DeferredCleanup {
 
 impl DeferredCleanup {
     /// Suspends deletion until the returned guard is dropped.
-    pub fn suspend(&self) -> impl Drop + '_ {
+    pub(crate) fn suspend(&self) -> impl Drop + '_ {
         self.building.set(self.building.get() + 1);
         BuildGuard(self)
     }
 
     /// Keeps namespaces until no build runs or the maximum is reached.
-    pub fn defer(self: &Rc<Self>, namespaces: impl Iterator<Item = NetNs>) {
+    pub(crate) fn defer(self: &Rc<Self>, namespaces: impl Iterator<Item = NetNs>) {
         self.last_activity.set(Instant::now());
         let is_full = {
             let mut buried = self.namespaces.borrow_mut();

@@ -35,7 +35,7 @@ use svclab_model::plan::{Namespace, Plan, Server};
 use svclab_model::protocol::{BackendHealthChange, Failure, ProgramOutput, ProgramStatus};
 
 /// Running lab. Dropping the value removes the lab from the kernel.
-pub struct Lab {
+pub(crate) struct Lab {
     /// Plan of the lab. After a change of rules or sets, the plan only states which tables exist
     /// and whether a set exists.
     pub(super) plan: Plan,
@@ -74,7 +74,7 @@ impl Lab {
     /// # Errors
     ///
     /// When the kernel or a program rejects a part of the plan. Nothing of the lab remains.
-    pub async fn build(
+    pub(crate) async fn build(
         plan: Plan,
         stays_running: bool,
         step: &impl Fn(String),
@@ -202,7 +202,7 @@ impl Lab {
     ///
     /// When a probe cannot run, evidence cannot be recorded, a step fails, or the steps were made
     /// before.
-    pub async fn probe(
+    pub(crate) async fn probe(
         &mut self,
         step: &impl Fn(String),
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
@@ -235,7 +235,7 @@ impl Lab {
     }
 
     /// Returns the file descriptor of each namespace in this process.
-    pub fn descriptors(&self) -> BTreeMap<String, i32> {
+    pub(crate) fn descriptors(&self) -> BTreeMap<String, i32> {
         self.namespaces
             .iter()
             .map(|(name, ns)| (name.clone(), ns.as_raw_fd()))
@@ -248,7 +248,7 @@ impl Lab {
     /// # Errors
     ///
     /// When the lab has no server or program with this name.
-    pub async fn stop(&mut self, server: &str) -> Result<(), Failure> {
+    pub(crate) async fn stop(&mut self, server: &str) -> Result<(), Failure> {
         if let Some(daemon) = self.background_programs.remove(server) {
             daemon.kill().await;
             return Ok(());
@@ -274,7 +274,7 @@ impl Lab {
     /// # Errors
     ///
     /// When an object cannot be served, or the address is in use.
-    pub fn serve_api(
+    pub(crate) fn serve_api(
         &mut self,
         namespace: &str,
         address: SocketAddr,
@@ -301,7 +301,7 @@ impl Lab {
     /// # Errors
     ///
     /// When an object cannot be served, or no API server exists at the address.
-    pub fn upsert_objects(
+    pub(crate) fn upsert_objects(
         &self,
         namespace: &str,
         address: SocketAddr,
@@ -329,7 +329,7 @@ impl Lab {
 
     /// Returns the requests that the API servers refused, sorted by namespace, and the number of
     /// requests that were not recorded.
-    pub fn refused_requests(&self) -> (Vec<RejectedRequest>, u64) {
+    pub(crate) fn refused_requests(&self) -> (Vec<RejectedRequest>, u64) {
         let (mut refused, mut missed) = (Vec::new(), 0_u64);
         let names = self.plan.namespaces.iter().map(|namespace| &namespace.name);
         for api in names.flat_map(|name| self.apis(name)) {
@@ -345,7 +345,7 @@ impl Lab {
     /// # Errors
     ///
     /// When the program cannot be started, or a program with this name exists.
-    pub fn start(
+    pub(crate) fn start(
         &mut self,
         namespace: &str,
         name: &str,
@@ -368,7 +368,7 @@ impl Lab {
     /// # Errors
     ///
     /// When no program with this name was started.
-    pub fn program_status(&self, name: &str) -> Result<ProgramStatus, Failure> {
+    pub(crate) fn program_status(&self, name: &str) -> Result<ProgramStatus, Failure> {
         self.background_programs
             .get(name)
             .map(BackgroundProgram::status)
@@ -386,7 +386,7 @@ impl Lab {
     /// # Errors
     ///
     /// When the program cannot be started.
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
         namespace: &str,
         program: &str,
@@ -399,7 +399,7 @@ impl Lab {
     }
 
     /// Returns the namespaces to which clients can attach streams.
-    pub fn attach_points(&self) -> HashMap<String, AttachPoint> {
+    pub(crate) fn attach_points(&self) -> HashMap<String, AttachPoint> {
         let attach_point = |(namespace, wire): (&Namespace, &NamespaceNetlink)| {
             let place = AttachPoint {
                 ns: self.namespaces.get(&namespace.name)?.clone(),
@@ -412,7 +412,7 @@ impl Lab {
     }
 
     /// Ends everything in the lab and returns its namespaces, which are empty.
-    pub fn end(self) -> impl Iterator<Item = NetNs> {
+    pub(crate) fn end(self) -> impl Iterator<Item = NetNs> {
         self.namespaces.into_values()
     }
 

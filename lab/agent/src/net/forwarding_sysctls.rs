@@ -18,7 +18,7 @@ const SYSCTLS: [&str; 2] = ["forwarding", "rp_filter"];
 /// # Errors
 ///
 /// When the namespace cannot be entered.
-pub fn read<'n>(
+pub(crate) fn read<'n>(
     ns: &NetNs,
     name: &str,
     interfaces: impl Iterator<Item = &'n str>,

@@ -13,7 +13,7 @@ use crate::sandbox::tenant::Tenant;
 
 /// Network namespace. It exists as long as this value or a socket of the namespace.
 #[derive(Debug, Clone)]
-pub struct NetNs {
+pub(crate) struct NetNs {
     descriptor: Rc<OwnedFd>,
     ports: Rc<Ports>,
     /// Number of waits that a kernel timer ended while this process was delayed.
@@ -27,7 +27,7 @@ impl NetNs {
     /// # Errors
     ///
     /// When `/proc` is not mounted or no descriptor is left.
-    pub fn current(tenant: &Tenant, ports: &Rc<Ports>) -> std::io::Result<Self> {
+    pub(crate) fn current(tenant: &Tenant, ports: &Rc<Ports>) -> std::io::Result<Self> {
         Ok(Self {
             descriptor: Rc::new(current()?),
             ports: Rc::clone(ports),
@@ -41,7 +41,7 @@ impl NetNs {
     /// # Errors
     ///
     /// When the kernel's limit of namespaces is reached, or no descriptor is left.
-    pub fn new(tenant: &Tenant, ports: &Rc<Ports>) -> std::io::Result<Self> {
+    pub(crate) fn new(tenant: &Tenant, ports: &Rc<Ports>) -> std::io::Result<Self> {
         let _way_back = RestoreGuard(current()?);
         unshare(CloneFlags::CLONE_NEWNET)?;
         Self::current(tenant, ports)
@@ -49,32 +49,32 @@ impl NetNs {
 
     /// Returns the tenant that runs programs in the namespace.
     #[must_use]
-    pub fn tenant(&self) -> &Tenant {
+    pub(crate) fn tenant(&self) -> &Tenant {
         &self.tenant
     }
 
     /// Returns the inode number of the namespace, which is unique among existing namespaces.
     #[must_use]
-    pub fn inode(&self) -> u64 {
+    pub(crate) fn inode(&self) -> u64 {
         // fstat of an open file cannot fail.
         nix::sys::stat::fstat(&*self.descriptor).map_or(0, |stat| stat.st_ino)
     }
 
     /// Returns the source ports that connections of the lab have used.
     #[must_use]
-    pub fn ports(&self) -> &Ports {
+    pub(crate) fn ports(&self) -> &Ports {
         &self.ports
     }
 
     /// Records that a kernel timer ended a wait while this process was delayed. On an idle host,
     /// another event might have ended the wait earlier.
-    pub fn note_late_timer(&self) {
+    pub(crate) fn note_late_timer(&self) {
         self.late_timers.set(self.late_timers.get() + 1);
     }
 
     /// Returns the number of waits recorded by [`NetNs::note_late_timer`].
     #[must_use]
-    pub fn late_timers(&self) -> u64 {
+    pub(crate) fn late_timers(&self) -> u64 {
         self.late_timers.get()
     }
 
@@ -85,7 +85,7 @@ impl NetNs {
     /// # Errors
     ///
     /// When the namespace cannot be entered.
-    pub fn enter<T>(&self, run: impl FnOnce() -> T) -> std::io::Result<T> {
+    pub(crate) fn enter<T>(&self, run: impl FnOnce() -> T) -> std::io::Result<T> {
         let _way_back = RestoreGuard(current()?);
         setns(&*self.descriptor, CloneFlags::CLONE_NEWNET)?;
         Ok(run())
@@ -102,7 +102,7 @@ fn current() -> std::io::Result<OwnedFd> {
 /// # Errors
 ///
 /// When `/proc` is not mounted.
-pub fn user_namespace_inode() -> std::io::Result<u32> {
+pub(crate) fn user_namespace_inode() -> std::io::Result<u32> {
     let number = std::fs::metadata("/proc/self/ns/user")?.ino();
     u32::try_from(number).map_err(std::io::Error::other)
 }

@@ -17,7 +17,7 @@ use svclab_model::protocol::{Failure, FailureKind, SYSCTL};
 /// # Errors
 ///
 /// When a sysctl is not under `net.`, is missing in this kernel, or its value is rejected.
-pub fn write<'a>(
+pub(crate) fn write<'a>(
     ns: &NetNs,
     name: &str,
     settings: impl Iterator<Item = &'a Sysctl>,
@@ -89,7 +89,7 @@ fn write_one(name: &str, setting: &Sysctl) -> Result<(), Failure> {
 /// interface starts with the values of `default` (Linux v6.12, `net/ipv4/devinet.c`,
 /// `inetdev_init`; `net/ipv6/addrconf.c`, `ipv6_add_dev`). Most interface sysctls of a plan equal
 /// those of `default`.
-pub fn interface_sysctls(settings: &[Sysctl]) -> impl Iterator<Item = &Sysctl> {
+pub(crate) fn interface_sysctls(settings: &[Sysctl]) -> impl Iterator<Item = &Sysctl> {
     let inherited = initial_values(settings);
     settings.iter().filter(move |setting| {
         setting.link.is_some()

@@ -32,7 +32,7 @@ const CONNECTIONS_PER_ROUND: usize = 4;
 const MAX_LAST_WAIT: Duration = Duration::from_millis(100);
 
 /// Probes that are repeated in rounds.
-pub struct ConvergenceProbes<'a> {
+pub(crate) struct ConvergenceProbes<'a> {
     probes: &'a [Probe],
     namespaces: &'a HashMap<String, NetNs>,
     tasks: JoinSet<Attempt>,
@@ -44,7 +44,7 @@ pub struct ConvergenceProbes<'a> {
 }
 
 impl<'a> ConvergenceProbes<'a> {
-    pub fn new(probes: &'a [Probe], namespaces: &'a HashMap<String, NetNs>) -> Self {
+    pub(crate) fn new(probes: &'a [Probe], namespaces: &'a HashMap<String, NetNs>) -> Self {
         Self {
             probes,
             namespaces,
@@ -61,7 +61,7 @@ impl<'a> ConvergenceProbes<'a> {
     /// # Errors
     ///
     /// When a socket cannot be opened.
-    pub async fn run_round(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn run_round(&mut self) -> Result<(), Failure> {
         let connections_per_probe = (CONNECTIONS_PER_ROUND / self.probes.len().max(1)).max(1);
         for probe in self.probes {
             for _ in 0..connections_per_probe {
@@ -103,7 +103,7 @@ impl<'a> ConvergenceProbes<'a> {
 
     /// Returns all attempts in the order in which they were sent. An attempt without an answer by
     /// now is a timeout: no endpoint receives its packets.
-    pub async fn into_attempts(mut self) -> Vec<Attempt> {
+    pub(crate) async fn into_attempts(mut self) -> Vec<Attempt> {
         let remaining = async {
             while let Some(attempt) = self.tasks.join_next().await {
                 self.finished.extend(attempt.ok());

@@ -11,7 +11,7 @@ use crate::runtime::max_wait::NoAnswer;
 use svclab_model::evidence::Verdict;
 
 /// Result of an exchange, before it becomes an attempt of a probe.
-pub struct ExchangeResult {
+pub(crate) struct ExchangeResult {
     /// Verdict of the attempt.
     pub verdict: Verdict,
     /// Name of the server that answered, and the client address that it saw.
@@ -26,7 +26,7 @@ pub struct ExchangeResult {
 
 /// Reason why a busy host allows no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum UnreliableReason {
+pub(crate) enum UnreliableReason {
     /// No answer arrived, and packets were still queued.
     #[error("packets were queued for a processor for more than 1 minute")]
     Queued,
@@ -38,7 +38,7 @@ pub enum UnreliableReason {
 
 impl ExchangeResult {
     /// Creates the result of an exchange without an answer.
-    pub fn without_answer(
+    pub(crate) fn without_answer(
         verdict: Verdict,
         local: Option<SocketAddr>,
         error: Option<io::Error>,
@@ -53,7 +53,11 @@ impl ExchangeResult {
     }
 
     /// Creates the result of an exchange that reached the time limit without an answer.
-    pub fn timed_out(verdict: Verdict, local: Option<SocketAddr>, nothing: NoAnswer) -> Self {
+    pub(crate) fn timed_out(
+        verdict: Verdict,
+        local: Option<SocketAddr>,
+        nothing: NoAnswer,
+    ) -> Self {
         Self {
             unreliable: match nothing {
                 NoAnswer::TimedOut => None,
@@ -65,13 +69,13 @@ impl ExchangeResult {
 
     /// Creates the result of an exchange whose first packet the kernel rejected because of the
     /// network.
-    pub fn rejected(error: io::Error) -> Self {
+    pub(crate) fn rejected(error: io::Error) -> Self {
         Self::without_answer(verdict_from_error(&error), None, Some(error))
     }
 }
 
 /// Exchange whose first packet has been sent.
-pub struct Exchange {
+pub(crate) struct Exchange {
     /// Local address of the socket.
     pub local: Option<SocketAddr>,
     /// Future with the result.
@@ -80,7 +84,7 @@ pub struct Exchange {
 
 impl Exchange {
     /// Creates an exchange that has started.
-    pub fn new(
+    pub(crate) fn new(
         local: Option<SocketAddr>,
         outcome: impl Future<Output = ExchangeResult> + 'static,
     ) -> Self {
@@ -91,13 +95,13 @@ impl Exchange {
     }
 
     /// Creates an exchange whose first packet the kernel rejected because of the network.
-    pub fn rejected(error: io::Error) -> Self {
+    pub(crate) fn rejected(error: io::Error) -> Self {
         Self::new(None, std::future::ready(ExchangeResult::rejected(error)))
     }
 }
 
 /// Returns the verdict for a socket error before an answer.
-pub fn verdict_from_error(error: &io::Error) -> Verdict {
+pub(crate) fn verdict_from_error(error: &io::Error) -> Verdict {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ECONNREFUSED) => Verdict::Refused,
         Some(Errno::ETIMEDOUT) => Verdict::Timeout,

@@ -26,7 +26,7 @@ const LINEAR_TIMEOUTS_FILE: &str = "/proc/sys/net/ipv4/tcp_syn_linear_timeouts";
 
 /// When the answered SYN was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnsweredSyn {
+pub(crate) enum AnsweredSyn {
     /// Within the time limit.
     InTime,
     /// After the time limit.
@@ -42,7 +42,7 @@ pub enum AnsweredSyn {
 /// # Errors
 ///
 /// When the kernel does not return the socket's state.
-pub fn answered_syn(
+pub(crate) fn answered_syn(
     socket: &impl AsFd,
     ns: &NetNs,
     max_wait: Duration,

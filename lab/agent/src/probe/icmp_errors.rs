@@ -13,7 +13,7 @@ use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
 /// # Errors
 ///
 /// When the kernel rejects the option.
-pub fn enable(socket: &impl AsFd, peer: IpAddr) -> io::Result<()> {
+pub(crate) fn enable(socket: &impl AsFd, peer: IpAddr) -> io::Result<()> {
     match peer {
         IpAddr::V4(_) => setsockopt(socket, Ipv4RecvErr, &true)?,
         IpAddr::V6(_) => setsockopt(socket, Ipv6RecvErr, &true)?,

@@ -20,7 +20,7 @@ use svclab_model::plan::{Probe, ProbeProtocol};
 use svclab_model::protocol::Failure;
 
 /// Opened connection of a probe.
-pub struct OpenConnection {
+pub(crate) struct OpenConnection {
     probe: Probe,
     number: u32,
     /// Open connection, or the failed attempt.
@@ -42,7 +42,7 @@ type FirstExchange = Pin<Box<dyn Future<Output = (Option<Connection>, ExchangeRe
 ///
 /// When a socket cannot be opened, a probe is bound to an address that its namespace lacks, or the
 /// host is too busy for a verdict.
-pub async fn open(
+pub(crate) async fn open(
     probes: &[Probe],
     namespaces: &HashMap<String, NetNs>,
 ) -> Result<(Vec<OpenConnection>, Vec<Attempt>), Failure> {
@@ -105,7 +105,7 @@ fn first_exchange(probe: &Probe, ns: &NetNs) -> io::Result<FirstExchange> {
 /// # Errors
 ///
 /// When the host is too busy for a verdict.
-pub async fn exchange_again(open: Vec<OpenConnection>) -> Result<Vec<Attempt>, Failure> {
+pub(crate) async fn exchange_again(open: Vec<OpenConnection>) -> Result<Vec<Attempt>, Failure> {
     let exchanges = open.into_iter().map(|open| async move {
         let started = Instant::now();
         let max_wait = open.probe.max_wait;

@@ -26,7 +26,7 @@ const REQUEST_BYTES: usize = 64;
 /// # Errors
 ///
 /// When no socket can be opened or the source address is unavailable.
-pub fn start(probe: &Probe) -> io::Result<Exchange> {
+pub(crate) fn start(probe: &Probe) -> io::Result<Exchange> {
     let peer = probe.target.address;
     let protocol = match peer {
         IpAddr::V4(_) => Protocol::ICMPV4,

@@ -28,7 +28,7 @@ const MIN_PORTS_BEFORE_REUSE: usize = 7_000;
 
 /// Source ports that connections of a lab have used.
 #[derive(Debug, Default)]
-pub struct Ports {
+pub(crate) struct Ports {
     newer: RefCell<HashSet<u16>>,
     older: RefCell<HashSet<u16>>,
 }
@@ -39,7 +39,7 @@ impl Ports {
     /// # Errors
     ///
     /// When `open` fails.
-    pub fn bind_unused<E>(
+    pub(crate) fn bind_unused<E>(
         &self,
         mut open: impl FnMut() -> io::Result<Result<Socket, E>>,
     ) -> io::Result<Result<Socket, E>> {
@@ -75,13 +75,13 @@ impl Ports {
 
 /// Whether the namespace has no port left.
 #[must_use]
-pub fn is_exhausted(error: &io::Error) -> bool {
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EADDRINUSE as i32)
 }
 
 /// Returns the source address of a probe's socket, with port 0: the kernel assigns the port.
 #[must_use]
-pub fn source_address(probe: &Probe) -> SocketAddr {
+pub(crate) fn source_address(probe: &Probe) -> SocketAddr {
     let unspecified = if probe.target.address.is_ipv6() {
         IpAddr::from(Ipv6Addr::UNSPECIFIED)
     } else {

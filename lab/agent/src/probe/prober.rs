@@ -33,7 +33,7 @@ const RECENT_AGE: Duration = Duration::from_millis(250);
 ///
 /// When a socket cannot be opened, a probe is bound to an address that its namespace lacks, or the
 /// host is too busy for a verdict. Network errors are verdicts, not errors.
-pub async fn run(
+pub(crate) async fn run(
     probes: &[Probe],
     namespaces: &HashMap<String, NetNs>,
     mut settler: Option<Settler<'_>>,
@@ -100,7 +100,7 @@ pub async fn run(
 }
 
 /// Running connection that may be settled.
-pub struct PendingConnection {
+pub(crate) struct PendingConnection {
     /// Index of its probe in the plan.
     pub probe_index: usize,
     /// Index of the connection in its probe, from 0.
@@ -176,7 +176,7 @@ impl StartedConnections {
 /// # Errors
 ///
 /// When the host was too busy for a verdict.
-pub fn to_attempt(
+pub(crate) fn to_attempt(
     probe: &str,
     number: u32,
     elapsed: Duration,
@@ -190,7 +190,7 @@ pub fn to_attempt(
 
 /// Converts the result of an exchange to an attempt of a probe, even if the host was too busy for a
 /// verdict.
-pub fn to_attempt_unchecked(
+pub(crate) fn to_attempt_unchecked(
     probe: &str,
     number: u32,
     elapsed: Duration,

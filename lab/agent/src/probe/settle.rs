@@ -40,7 +40,7 @@ struct NamespaceRules {
 }
 
 /// Evidence recorded so far. All namespaces of the lab must be captured and traced.
-pub struct Settler<'a> {
+pub(crate) struct Settler<'a> {
     lab: &'a Lab,
     captures: &'a [Capture],
     buffer: Rc<RefCell<CaptureBuffer>>,
@@ -54,7 +54,7 @@ pub struct Settler<'a> {
 }
 
 impl<'a> Settler<'a> {
-    pub fn new(
+    pub(crate) fn new(
         lab: &'a Lab,
         captures: &'a [Capture],
         buffer: Rc<RefCell<CaptureBuffer>>,
@@ -78,7 +78,7 @@ impl<'a> Settler<'a> {
     /// # Errors
     ///
     /// When the kernel does not list its conntrack entries.
-    pub async fn find_settled(
+    pub(crate) async fn find_settled(
         &mut self,
         pending: &[PendingConnection],
     ) -> Result<Vec<usize>, Failure> {

@@ -17,7 +17,7 @@ use svclab_model::protocol::{Failure, FailureKind};
 /// # Errors
 ///
 /// When no namespace has this name.
-pub fn source_namespace<'n>(
+pub(crate) fn source_namespace<'n>(
     probe: &Probe,
     namespaces: &'n HashMap<String, NetNs>,
 ) -> Result<&'n NetNs, Failure> {
@@ -34,7 +34,7 @@ pub fn source_namespace<'n>(
 /// # Errors
 ///
 /// When a socket cannot be opened, or the probe is bound to an address that the namespace lacks.
-pub fn start_exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
+pub(crate) fn start_exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
     run_in_namespace(probe, ns, || match probe.protocol {
         ProbeProtocol::Tcp => tcp::start(probe, ns),
         ProbeProtocol::Udp => udp::start(probe, ns.ports()),
@@ -47,7 +47,7 @@ pub fn start_exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
 /// # Errors
 ///
 /// When a socket cannot be opened, or the probe is bound to an address that the namespace lacks.
-pub fn run_in_namespace<T>(
+pub(crate) fn run_in_namespace<T>(
     probe: &Probe,
     ns: &NetNs,
     begin: impl FnOnce() -> io::Result<T>,

@@ -23,14 +23,14 @@ use svclab_model::plan::Probe;
 const MAX_ANSWER_BYTES: usize = 1024;
 
 /// Connection whose SYN was sent, or the error of the kernel.
-pub type DialResult = Result<TcpStream, io::Error>;
+pub(crate) type DialResult = Result<TcpStream, io::Error>;
 
 /// Sends the SYN. The calling thread must be in the namespace `ns`.
 ///
 /// # Errors
 ///
 /// When no socket can be opened or the source address is unavailable.
-pub fn start(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
+pub(crate) fn start(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
     let max_wait = probe.max_wait;
     let ns = ns.clone();
     Ok(match start_connection(probe, ns.ports())? {
@@ -50,7 +50,7 @@ pub fn start(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
 /// # Errors
 ///
 /// When no socket can be opened or the source address is unavailable.
-pub fn start_connection(probe: &Probe, ports: &Ports) -> io::Result<DialResult> {
+pub(crate) fn start_connection(probe: &Probe, ports: &Ports) -> io::Result<DialResult> {
     let to = probe.target.socket();
     let open = || {
         let kind = Type::STREAM.nonblocking().cloexec();
@@ -79,7 +79,7 @@ pub fn start_connection(probe: &Probe, ports: &Ports) -> io::Result<DialResult> 
 /// # Errors
 ///
 /// When the connection is not established. The error is the result of the exchange.
-pub async fn wait_for_handshake(
+pub(crate) async fn wait_for_handshake(
     stream: &TcpStream,
     ns: &NetNs,
     max_wait: Duration,
@@ -118,7 +118,11 @@ pub async fn wait_for_handshake(
 }
 
 /// Sends a request and reads the answer. After [`REQUEST_KEEP_OPEN`], the connection stays open.
-pub async fn exchange(stream: &mut TcpStream, request: u8, max_wait: Duration) -> ExchangeResult {
+pub(crate) async fn exchange(
+    stream: &mut TcpStream,
+    request: u8,
+    max_wait: Duration,
+) -> ExchangeResult {
     let local = stream.local_addr().ok();
     let mut line = Vec::new();
     let exchange = async {

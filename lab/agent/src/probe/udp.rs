@@ -20,7 +20,7 @@ use svclab_model::plan::Probe;
 /// # Errors
 ///
 /// When no socket can be opened or the source address is unavailable.
-pub fn start(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
+pub(crate) fn start(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
     let max_wait = probe.max_wait;
     let sent = ports.bind_unused(|| connect(probe))?.and_then(|socket| {
         socket.send(next_request().as_bytes())?;
@@ -44,7 +44,10 @@ pub fn start(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
 /// # Errors
 ///
 /// When no socket can be opened or the source address is unavailable.
-pub fn open_socket(probe: &Probe, ports: &Ports) -> io::Result<Result<UdpSocket, io::Error>> {
+pub(crate) fn open_socket(
+    probe: &Probe,
+    ports: &Ports,
+) -> io::Result<Result<UdpSocket, io::Error>> {
     Ok(match ports.bind_unused(|| connect(probe))? {
         Ok(socket) => Ok(UdpSocket::from_std(socket.into())?),
         Err(error) => Err(error),
@@ -64,7 +67,7 @@ fn connect(probe: &Probe) -> io::Result<io::Result<Socket>> {
 }
 
 /// Sends a datagram and waits for the answer.
-pub async fn exchange(socket: &UdpSocket, max_wait: Duration) -> ExchangeResult {
+pub(crate) async fn exchange(socket: &UdpSocket, max_wait: Duration) -> ExchangeResult {
     match socket.send(next_request().as_bytes()).await {
         Ok(_) => receive_answer(socket, max_wait).await,
         Err(error) => ExchangeResult::without_answer(

@@ -21,7 +21,7 @@ use svclab_model::protocol::{Failure, ProgramStatus};
 const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
 /// Running program. Dropping the value kills the program.
-pub struct BackgroundProgram {
+pub(crate) struct BackgroundProgram {
     /// Task that waits for the exit of the program, and kills the program when aborted.
     tasks: JoinSet<()>,
     /// Dropping the sender makes the task kill the program and wait for its exit.
@@ -43,7 +43,7 @@ impl BackgroundProgram {
     /// # Errors
     ///
     /// When the program does not exist or cannot be started.
-    pub fn start(
+    pub(crate) fn start(
         ns: &NetNs,
         name: &str,
         program: &str,
@@ -64,7 +64,7 @@ impl BackgroundProgram {
     }
 
     /// Returns the status and output of the program.
-    pub fn status(&self) -> ProgramStatus {
+    pub(crate) fn status(&self) -> ProgramStatus {
         let life = self.state.borrow();
         ProgramStatus {
             ended: life.ended.clone(),
@@ -73,13 +73,13 @@ impl BackgroundProgram {
     }
 
     /// Returns the number of bytes that the program has printed.
-    pub fn printed_bytes(&self) -> usize {
+    pub(crate) fn printed_bytes(&self) -> usize {
         let life = self.state.borrow();
         life.dropped + life.output.len()
     }
 
     /// Returns the kept output after the first `printed` bytes.
-    pub fn printed_since(&self, printed: usize) -> String {
+    pub(crate) fn printed_since(&self, printed: usize) -> String {
         let life = self.state.borrow();
         let begin = printed.saturating_sub(life.dropped).min(life.output.len());
         String::from_utf8_lossy(&life.output[begin..]).into_owned()
@@ -87,7 +87,7 @@ impl BackgroundProgram {
 
     /// Kills the program. When this function returns, all its resources are released and the
     /// processes of its group have ended.
-    pub async fn kill(self) {
+    pub(crate) async fn kill(self) {
         let Self {
             mut tasks,
             kill_on_drop: wanted,
@@ -127,11 +127,11 @@ async fn supervise(
 }
 
 /// Process group of a program. Dropping the value kills the group.
-pub struct ProcessGroup(Option<Pid>);
+pub(crate) struct ProcessGroup(Option<Pid>);
 
 impl ProcessGroup {
     /// Returns the group that a program leads.
-    pub fn led_by(leader: &Child) -> Self {
+    pub(crate) fn led_by(leader: &Child) -> Self {
         Self(leader.id())
     }
 
@@ -140,7 +140,7 @@ impl ProcessGroup {
     }
 
     /// Sends a signal to all processes of the group.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         if let Some(leader) = self.0 {
             // The processes may have ended already.
             let _ = killpg(leader, signal);
@@ -148,7 +148,7 @@ impl ProcessGroup {
     }
 
     /// Stops killing the group on drop: the leader has exited, and its process ID may be reused.
-    pub fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.0 = None;
     }
 }

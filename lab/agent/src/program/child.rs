@@ -22,7 +22,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 
 /// Program that the agent started. Dropping the value kills the program.
 #[derive(Debug)]
-pub struct Child {
+pub(crate) struct Child {
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,
     pub stderr: Option<ChildStderr>,
@@ -38,7 +38,7 @@ impl Child {
     /// # Errors
     ///
     /// When the event loop cannot watch a descriptor.
-    pub fn new(
+    pub(crate) fn new(
         process: Pid,
         descriptor: OwnedFd,
         streams: Option<[OwnedFd; 3]>,
@@ -65,7 +65,7 @@ impl Child {
     }
 
     /// Returns the process ID, or `None` once the exit status was collected.
-    pub fn id(&self) -> Option<Pid> {
+    pub(crate) fn id(&self) -> Option<Pid> {
         self.status.is_none().then_some(self.process)
     }
 
@@ -74,7 +74,7 @@ impl Child {
     /// # Errors
     ///
     /// When the exit status was collected elsewhere.
-    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.stdin = None;
         loop {
             if let Some(status) = self.status {
@@ -94,7 +94,7 @@ impl Child {
     ///
     /// When reading or waiting fails. Returns `Ok(Err(TooMuchOutputError))` when the program prints
     /// more than `max_bytes` bytes.
-    pub async fn wait_with_output(
+    pub(crate) async fn wait_with_output(
         mut self,
         max_bytes: u64,
     ) -> io::Result<Result<Output, TooMuchOutputError>> {
@@ -143,7 +143,7 @@ impl Child {
         Ok(())
     }
 
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         if self.status.is_none() {
             let _ = kill(self.process, Signal::SIGKILL);
         }
@@ -162,7 +162,7 @@ impl Drop for Child {
 
 /// Error: a program printed more than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooMuchOutputError;
+pub(crate) struct TooMuchOutputError;
 
 /// Output stream of a program, and the text read from it.
 struct OutputReader<'l, S> {

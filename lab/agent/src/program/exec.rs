@@ -49,7 +49,7 @@ struct StartedProgram {
 /// # Errors
 ///
 /// When the program cannot be started. The error is the message for the client.
-pub async fn run(
+pub(crate) async fn run(
     ns: &NetNs,
     request: Exec,
     messages: mpsc::UnboundedReceiver<ToStream>,

@@ -30,7 +30,7 @@ const STACK_BYTES: usize = 32 << 10;
 
 /// Program to start.
 #[derive(Debug)]
-pub struct Launch {
+pub(crate) struct Launch {
     pub program: PathBuf,
     /// Program name (`argv[0]`) and arguments.
     pub argv: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Launch {
 
 /// Reason why a program was not started.
 #[derive(Debug)]
-pub enum LaunchError {
+pub(crate) enum LaunchError {
     /// The network namespace or the mount namespace cannot be entered.
     Namespace(io::Error),
     /// The program cannot be executed.
@@ -56,7 +56,7 @@ impl Launch {
     /// # Errors
     ///
     /// When the namespace cannot be entered, or the program cannot be executed.
-    pub fn start(&self, ns: &NetNs) -> Result<Child, LaunchError> {
+    pub(crate) fn start(&self, ns: &NetNs) -> Result<Child, LaunchError> {
         let streams = Streams::new(self.terminal.as_ref()).map_err(LaunchError::Program)?;
         let text = |text: &str| CString::new(text).map_err(io::Error::from);
         let path = self.program.to_string_lossy();
@@ -113,7 +113,7 @@ impl Launch {
 /// # Errors
 ///
 /// When the room cannot be entered.
-pub fn kill_all(room: &ProgramNamespace, user: Option<u32>) -> io::Result<()> {
+pub(crate) fn kill_all(room: &ProgramNamespace, user: Option<u32>) -> io::Result<()> {
     let mut order = ChildTask {
         network: -1,
         mounts: -1,

@@ -26,10 +26,10 @@ use svclab_model::tools::package;
 pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
 
 /// Maximum number of bytes that a program selected by svclab may print.
-pub const MAX_OUTPUT_BYTES: u64 = 256 << 20;
+pub(crate) const MAX_OUTPUT_BYTES: u64 = 256 << 20;
 
 /// Program start with pipes for all three streams.
-pub struct ProgramStart<'s> {
+pub(crate) struct ProgramStart<'s> {
     pub ns: &'s NetNs,
     /// Name of the namespace.
     pub name: &'s str,
@@ -47,7 +47,7 @@ impl ProgramStart<'_> {
     /// # Errors
     ///
     /// When the program does not exist or cannot be started.
-    pub fn start(&self) -> Result<Child, Failure> {
+    pub(crate) fn start(&self) -> Result<Child, Failure> {
         let program = self.program;
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let found = find(program).ok_or_else(|| cannot_start(program, &missing()))?;
@@ -73,7 +73,7 @@ impl ProgramStart<'_> {
 /// # Errors
 ///
 /// When the program does not exist or cannot be started.
-pub fn start(
+pub(crate) fn start(
     ns: &NetNs,
     name: &str,
     program: &str,
@@ -92,7 +92,7 @@ pub fn start(
 }
 
 /// Returns the launch of an executable, with the environment common to all programs of labs.
-pub fn launch(ns: &NetNs, found: &Path) -> Launch {
+pub(crate) fn launch(ns: &NetNs, found: &Path) -> Launch {
     // The name contains the user. Inode numbers of namespaces are reused, and a lock file of
     // another lab's user could not be opened.
     let user = ns.tenant().user().unwrap_or(0);
@@ -134,7 +134,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 /// # Errors
 ///
 /// When the program does not exist or cannot be started.
-pub async fn run(
+pub(crate) async fn run(
     ns: &NetNs,
     name: &str,
     program: &str,
@@ -148,7 +148,7 @@ pub async fn run(
 }
 
 /// Returns the failure of a program that exceeded the output limit.
-pub fn printed_too_much(name: &str, program: &str) -> Failure {
+pub(crate) fn printed_too_much(name: &str, program: &str) -> Failure {
     Failure {
         kind: FailureKind::Input,
         message: format!(
@@ -167,7 +167,7 @@ pub fn printed_too_much(name: &str, program: &str) -> Failure {
 ///
 /// When a signal killed the program, or it does not read its input. Returns
 /// `Ok(Err(TooMuchOutputError))` when the program prints more than `max_bytes` bytes.
-pub async fn finish(
+pub(crate) async fn finish(
     mut child: Child,
     name: &str,
     program: &str,
@@ -222,7 +222,7 @@ async fn write_input(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {
 
 /// Returns the failure of a program that rejected its input. `before` is the number of lines that
 /// the program received earlier and counts too.
-pub fn input_rejected(
+pub(crate) fn input_rejected(
     name: &str,
     program: &str,
     message: &str,

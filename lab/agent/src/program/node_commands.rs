@@ -11,7 +11,7 @@ use svclab_model::protocol::{Failure, FailureKind};
 /// # Errors
 ///
 /// When a command cannot be started, fails, or exceeds a limit.
-pub async fn run_commands(lab: &Lab) -> Result<(), Failure> {
+pub(crate) async fn run_commands(lab: &Lab) -> Result<(), Failure> {
     let Some(first) = lab.plan.commands.first() else {
         return Ok(());
     };

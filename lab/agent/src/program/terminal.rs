@@ -16,7 +16,7 @@ nix::ioctl_write_ptr_bad!(set_size, nix::libc::TIOCSWINSZ, nix::libc::winsize);
 /// # Errors
 ///
 /// When the kernel's limit of terminals is reached.
-pub fn open_pair(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn open_pair(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
     let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;
@@ -33,7 +33,7 @@ pub fn open_pair(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 ///
 /// When the descriptor is not a terminal.
-pub fn resize(terminal: &impl AsFd, size: TerminalSize) -> io::Result<()> {
+pub(crate) fn resize(terminal: &impl AsFd, size: TerminalSize) -> io::Result<()> {
     let size = nix::libc::winsize {
         ws_row: size.rows,
         ws_col: size.columns,

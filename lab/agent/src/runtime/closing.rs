@@ -9,11 +9,11 @@ use tokio::sync::oneshot;
 
 /// Sockets that are being closed in the background.
 #[must_use = "`wait` returns when the sockets are closed"]
-pub struct ClosingSockets(Vec<oneshot::Receiver<()>>);
+pub(crate) struct ClosingSockets(Vec<oneshot::Receiver<()>>);
 
 impl ClosingSockets {
     /// Starts to close each socket on its own thread.
-    pub fn start<T: Send + 'static>(sockets: impl IntoIterator<Item = T>) -> Self {
+    pub(crate) fn start<T: Send + 'static>(sockets: impl IntoIterator<Item = T>) -> Self {
         let begin = |socket| {
             let (closed, done) = oneshot::channel();
             let close = move || {
@@ -29,7 +29,7 @@ impl ClosingSockets {
     }
 
     /// Waits until all sockets are closed.
-    pub async fn wait(self) {
+    pub(crate) async fn wait(self) {
         for done in self.0 {
             let _ = done.await;
         }

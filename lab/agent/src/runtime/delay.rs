@@ -14,14 +14,14 @@ const PRESSURE_FILE: &str = "/proc/pressure/cpu";
 const MIN_DELAY: Duration = Duration::from_millis(100);
 
 /// Measurement of delays since its start.
-pub struct Delay {
+pub(crate) struct Delay {
     running: ClockGuard,
     late: Duration,
     pressure: Duration,
 }
 
 impl Delay {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let running = ClockGuard::start();
         let late = running.late();
         Self {
@@ -32,13 +32,13 @@ impl Delay {
     }
 
     /// Returns how long this process was kept from running, in milliseconds.
-    pub fn process_ms(&self) -> u64 {
+    pub(crate) fn process_ms(&self) -> u64 {
         reported_ms(self.running.late().saturating_sub(self.late))
     }
 
     /// Returns how long this process or another program of the host waited for a processor, in
     /// milliseconds.
-    pub fn host_ms(&self) -> u64 {
+    pub(crate) fn host_ms(&self) -> u64 {
         let pressure = pressure().saturating_sub(self.pressure);
         self.process_ms().max(reported_ms(pressure))
     }

@@ -6,12 +6,12 @@ use svclab_diagnostic::shortage;
 use svclab_model::protocol::{Failure, FailureKind, RejectedInput};
 
 /// Returns the failure to enter a namespace.
-pub fn cannot_enter(name: &str, error: &io::Error) -> Failure {
+pub(crate) fn cannot_enter(name: &str, error: &io::Error) -> Failure {
     host(format!("cannot enter namespace {name}: {error}"), error)
 }
 
 /// Returns the failure to create the environment in which a lab's programs run.
-pub fn cannot_prepare_programs(error: &io::Error) -> Failure {
+pub(crate) fn cannot_prepare_programs(error: &io::Error) -> Failure {
     host(
         format!("cannot prepare the environment for the lab's programs: {error}"),
         error,
@@ -19,7 +19,7 @@ pub fn cannot_prepare_programs(error: &io::Error) -> Failure {
 }
 
 /// Returns a failure of the host: a resource is exhausted or a privilege is missing.
-pub fn host(message: String, error: &io::Error) -> Failure {
+pub(crate) fn host(message: String, error: &io::Error) -> Failure {
     Failure {
         kind: FailureKind::Machine,
         message,
@@ -29,7 +29,7 @@ pub fn host(message: String, error: &io::Error) -> Failure {
 }
 
 /// Returns a failure that can only result from a bug in svclab.
-pub fn bug(message: String) -> Failure {
+pub(crate) fn bug(message: String) -> Failure {
     Failure {
         kind: FailureKind::Bug,
         message,
@@ -40,7 +40,7 @@ pub fn bug(message: String) -> Failure {
 
 /// Adds to a failure the input that a program would have received. The agent sent the equivalent
 /// request to the kernel itself.
-pub fn with_rejected_input(
+pub(crate) fn with_rejected_input(
     mut failure: Failure,
     namespace: &str,
     program: &str,

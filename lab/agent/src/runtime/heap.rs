@@ -13,7 +13,7 @@ const MMAP_THRESHOLD: c_int = 128 << 10;
 /// Makes all threads share freed memory, and returns large allocations when they are freed (glibc
 /// manual, "Malloc Tunable Parameters").
 #[cfg(target_env = "gnu")]
-pub fn configure() {
+pub(crate) fn configure() {
     // SAFETY: no other thread runs yet, and both parameters and values are valid.
     unsafe {
         mallopt(M_ARENA_MAX, 1);
@@ -23,7 +23,7 @@ pub fn configure() {
 
 /// Returns all freed memory to the kernel, including memory between allocations.
 #[cfg(target_env = "gnu")]
-pub fn trim() {
+pub(crate) fn trim() {
     // SAFETY: the function accesses only free memory, and any thread may call it.
     unsafe { malloc_trim(0) };
 }

@@ -8,7 +8,7 @@ use std::io::Read as _;
 const FIRST_READ_BYTES: usize = 4096;
 
 /// Returns the contents of the file, or an empty string if the file cannot be read.
-pub fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     let mut text = Vec::with_capacity(FIRST_READ_BYTES);
     // `Take` does not query the size of the file.
     let read = File::open(path).and_then(|file| file.take(u64::MAX).read_to_end(&mut text));

@@ -18,7 +18,7 @@ const EXTRA_WAIT_DIVISOR: u32 = 10;
 
 /// Reason why no answer arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoAnswer {
+pub(crate) enum NoAnswer {
     /// No answer arrived within the time limit.
     TimedOut,
     /// Packets were still queued for a processor after 1 minute.
@@ -31,7 +31,10 @@ pub enum NoAnswer {
 /// # Errors
 ///
 /// When no result arrived.
-pub async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Result<T, NoAnswer> {
+pub(crate) async fn within<T>(
+    limit: Duration,
+    future: impl Future<Output = T>,
+) -> Result<T, NoAnswer> {
     tokio::select! {
         biased;
         done = future => Ok(done),
@@ -42,7 +45,7 @@ pub async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Resu
 /// Waits until a time limit expires. Only time in which this process ran counts, because the
 /// answering server runs in this process too. The limit does not expire while packets are queued
 /// for a processor.
-pub async fn expired(limit: Duration) -> NoAnswer {
+pub(crate) async fn expired(limit: Duration) -> NoAnswer {
     expired_with(limit, MAX_QUEUE_WAIT, BacklogQueues::read).await
 }
 

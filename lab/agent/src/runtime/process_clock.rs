@@ -57,11 +57,11 @@ impl ThreadClock {
 }
 
 /// Guard that keeps the clock of this thread running.
-pub struct ClockGuard(());
+pub(crate) struct ClockGuard(());
 
 impl ClockGuard {
     /// Starts the clock if it is stopped. The calling task must belong to a `LocalSet`.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let starts = CLOCK.with_borrow_mut(|pulse| {
             pulse.waits += 1;
             let starts = pulse.last_tick.is_none();
@@ -81,7 +81,7 @@ impl ClockGuard {
         clippy::unused_self,
         reason = "the clock runs only while a `Running` exists"
     )]
-    pub fn ran(&self) -> Duration {
+    pub(crate) fn ran(&self) -> Duration {
         CLOCK.with_borrow(|pulse| pulse.times_at(Instant::now()).0)
     }
 
@@ -90,12 +90,12 @@ impl ClockGuard {
         clippy::unused_self,
         reason = "the clock runs only while a `Running` exists"
     )]
-    pub fn late(&self) -> Duration {
+    pub(crate) fn late(&self) -> Duration {
         CLOCK.with_borrow(|pulse| pulse.times_at(Instant::now()).1)
     }
 
     /// Waits until the clock has advanced by `duration`.
-    pub async fn wait(&self, duration: Duration) {
+    pub(crate) async fn wait(&self, duration: Duration) {
         let end = self.ran().saturating_add(duration);
         while let Some(left) = end.checked_sub(self.ran()).filter(|left| !left.is_zero()) {
             sleep(left).await;

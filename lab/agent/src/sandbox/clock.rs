@@ -27,7 +27,7 @@ nix::ioctl_none!(reseed, b'R', 0x07);
 /// # Errors
 ///
 /// When this process lacks the privilege, which only the first process of a guest has.
-pub fn set_clock(now: Duration) -> io::Result<()> {
+pub(crate) fn set_clock(now: Duration) -> io::Result<()> {
     clock_settime(ClockId::CLOCK_REALTIME, TimeSpec::from_duration(now))?;
     Ok(())
 }
@@ -42,7 +42,7 @@ pub fn set_clock(now: Duration) -> io::Result<()> {
 /// # Errors
 ///
 /// When the device does not exist, or this process lacks the privilege.
-pub fn seed(seed: [u8; 32]) -> io::Result<()> {
+pub(crate) fn seed(seed: [u8; 32]) -> io::Result<()> {
     let device = OpenOptions::new().write(true).open("/dev/urandom")?;
     let entropy = Entropy {
         bits: 256,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use nix::libc::{self, c_long};
 
-pub use crate::sandbox::seccomp::Filter;
+pub(crate) use crate::sandbox::seccomp::Filter;
 use crate::sandbox::seccomp::{
     ALLOW, ARGUMENT_OFFSETS, AT_LEAST, FAIL_NOT_IMPLEMENTED, IO_PORTS, REFUSED, RETURN, X32_START,
 };

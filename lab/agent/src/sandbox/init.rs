@@ -60,7 +60,7 @@ const MAX_CLEARED_BYTES: u64 = 256 << 20;
 /// # Errors
 ///
 /// When a step fails. The error names the step and is printed on the guest's console.
-pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
     if getpid().as_raw() != 1 {
         return Err(io::Error::other(
             "only the first process of a guest can run with --init",
@@ -104,7 +104,7 @@ pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Powers off the guest.
-pub fn power_off() -> ! {
+pub(crate) fn power_off() -> ! {
     let _ = reboot(RebootMode::RB_POWER_OFF);
     // The first process must not exit. A kernel that cannot power off panics here, which also ends
     // the guest.

@@ -20,7 +20,7 @@ const PROCESS_MARGIN: u64 = 64;
 
 /// Limit that a program exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExceededLimit {
+pub(crate) enum ExceededLimit {
     Time,
     Output,
     Processes,
@@ -36,7 +36,7 @@ pub enum ExceededLimit {
 /// # Errors
 ///
 /// When the program cannot be started.
-pub async fn run(
+pub(crate) async fn run(
     ns: &NetNs,
     typed: &NodeCommand,
     program: &str,

@@ -34,7 +34,7 @@ const KEY_FILES: [&str; 2] = ["/proc/keys", "/proc/key-users"];
 /// PID namespace with a mount namespace that shows it. Dropping the value makes the kernel kill
 /// every process in it.
 #[derive(Debug)]
-pub struct ProgramNamespace {
+pub(crate) struct ProgramNamespace {
     mounts: OwnedFd,
     /// Inode number of the PID namespace.
     inode: u64,
@@ -54,7 +54,7 @@ impl ProgramNamespace {
     /// # Errors
     ///
     /// When the kernel rejects a step.
-    pub fn new(seals_settings: bool) -> nix::Result<Self> {
+    pub(crate) fn new(seals_settings: bool) -> nix::Result<Self> {
         let (result_sender, result_receiver) = sync_channel(1);
         let (requests, request_receiver) = sync_channel(1);
         let is_wanted = Arc::new(AtomicBool::new(true));
@@ -88,12 +88,12 @@ impl ProgramNamespace {
     }
 
     /// Returns the inode number of the PID namespace.
-    pub fn inode(&self) -> u64 {
+    pub(crate) fn inode(&self) -> u64 {
         self.inode
     }
 
     /// Returns the mount namespace, which each started process enters itself.
-    pub fn mounts(&self) -> BorrowedFd<'_> {
+    pub(crate) fn mounts(&self) -> BorrowedFd<'_> {
         self.mounts.as_fd()
     }
 
@@ -102,7 +102,7 @@ impl ProgramNamespace {
     /// # Errors
     ///
     /// When `start` fails.
-    pub fn start(&self, start: StartProcess) -> nix::Result<(Pid, OwnedFd)> {
+    pub(crate) fn start(&self, start: StartProcess) -> nix::Result<(Pid, OwnedFd)> {
         let (result_sender, result_receiver) = sync_channel(1);
         self.requests
             .send((start, result_sender))

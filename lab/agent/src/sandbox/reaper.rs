@@ -11,13 +11,13 @@ thread_local! {
 }
 
 /// Registers a killed program that no task waits for.
-pub fn register(process: Pid) {
+pub(crate) fn register(process: Pid) {
     KILLED.with_borrow_mut(|abandoned| abandoned.push(process));
     reap();
 }
 
 /// Reaps the registered programs that have exited.
-pub fn reap() {
+pub(crate) fn reap() {
     KILLED.with_borrow_mut(|abandoned| {
         abandoned.retain(|process| {
             let status = waitpid(*process, Some(WaitPidFlag::WNOHANG));

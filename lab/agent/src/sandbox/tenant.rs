@@ -43,7 +43,7 @@ struct TenantResources {
 /// # Errors
 ///
 /// When the kernel rejects a step.
-pub fn prepare(users: Range<u32>, seals_settings: bool) -> nix::Result<()> {
+pub(crate) fn prepare(users: Range<u32>, seals_settings: bool) -> nix::Result<()> {
     let shared = if users.is_empty() {
         None
     } else {
@@ -64,7 +64,7 @@ pub fn prepare(users: Range<u32>, seals_settings: bool) -> nix::Result<()> {
 /// Tenant that runs the programs of one lab or of the agent itself. Dropping the last clone kills
 /// processes that the programs left running.
 #[derive(Debug, Clone)]
-pub struct Tenant(Rc<TenantState>);
+pub(crate) struct Tenant(Rc<TenantState>);
 
 #[derive(Debug)]
 struct TenantState {
@@ -82,7 +82,7 @@ impl Tenant {
     /// # Errors
     ///
     /// When the kernel rejects the room, or the agent was not prepared.
-    pub fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         let unprepared =
             || std::io::Error::other("the agent has not prepared an environment for programs");
         RESOURCES.with(|resources| {
@@ -101,26 +101,26 @@ impl Tenant {
         })
     }
 
-    pub fn room(&self) -> &ProgramNamespace {
+    pub(crate) fn room(&self) -> &ProgramNamespace {
         &self.0.room
     }
 
     /// Returns the user of the programs, or `None` if they run as the agent's user.
-    pub fn user(&self) -> Option<u32> {
+    pub(crate) fn user(&self) -> Option<u32> {
         self.0.user
     }
 
     /// Returns the group of the programs, or `None` if they run as the agent's user.
-    pub fn group(&self) -> Option<u32> {
+    pub(crate) fn group(&self) -> Option<u32> {
         self.0.group.filter(|_| self.0.user.is_some())
     }
 
-    pub fn filter(&self) -> &Filter {
+    pub(crate) fn filter(&self) -> &Filter {
         &self.0.filter
     }
 
     /// Returns the number of processes and threads of the programs.
-    pub fn count_processes(&self) -> u64 {
+    pub(crate) fn count_processes(&self) -> u64 {
         let Ok(entries) = std::fs::read_dir("/proc") else {
             return 0;
         };
@@ -138,12 +138,12 @@ impl Tenant {
     }
 
     /// Kills all programs.
-    pub fn kill_programs(&self) {
+    pub(crate) fn kill_programs(&self) {
         let _ = launch::kill_all(&self.0.room, self.0.user);
     }
 
     /// Records that a program selected by the user was started.
-    pub fn note_user_program(&self) {
+    pub(crate) fn note_user_program(&self) {
         self.0.has_run.set(true);
     }
 }

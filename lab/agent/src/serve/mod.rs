@@ -36,7 +36,7 @@ use svclab_model::protocol::{
 /// # Errors
 ///
 /// When reading or writing fails, or a message is not a valid request.
-pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
+pub(crate) async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     let mut requests = FramedRead::new(Stream::new(input)?, request_framing());
     let (events_sender, mut events_receiver) = mpsc::unbounded_channel::<Event>();
     let mut events = FramedWrite::new(Stream::new(output)?, event_framing());

@@ -18,7 +18,7 @@ use crate::runtime::poll;
 
 /// Descriptor for reading or writing.
 #[derive(Debug)]
-pub struct Stream(AsyncFd<OwnedFd>);
+pub(crate) struct Stream(AsyncFd<OwnedFd>);
 
 impl Stream {
     /// Sets a descriptor to non-blocking mode and registers it with the event loop.
@@ -26,7 +26,7 @@ impl Stream {
     /// # Errors
     ///
     /// When the descriptor cannot be polled.
-    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
         fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
         Ok(Self(poll::register(fd)?))
@@ -37,7 +37,7 @@ impl Stream {
     /// # Errors
     ///
     /// When reading fails.
-    pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    pub(crate) fn read_now(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match nix::unistd::read(self.0.get_ref(), buffer) {
             Ok(length) => Ok(Some(length)),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),

@@ -19,7 +19,7 @@ use svclab_model::protocol::stream::{
 
 /// Namespace of a running lab, with the data needed to attach a stream.
 #[derive(Clone)]
-pub struct AttachPoint {
+pub(crate) struct AttachPoint {
     /// Network namespace.
     pub ns: NetNs,
     /// Names of its interfaces, by index.
@@ -28,7 +28,7 @@ pub struct AttachPoint {
 
 /// Streams of a lab.
 #[derive(Default)]
-pub struct Streams {
+pub(crate) struct Streams {
     /// Namespaces by name. Empty before the lab runs and after it ends.
     attach_points: RefCell<HashMap<String, AttachPoint>>,
     message_senders: RefCell<HashMap<StreamId, mpsc::UnboundedSender<ToStream>>>,
@@ -36,16 +36,16 @@ pub struct Streams {
 }
 
 /// Function that sends a message of a stream to the client.
-pub type SendToClient = Rc<dyn Fn(FromStream)>;
+pub(crate) type SendToClient = Rc<dyn Fn(FromStream)>;
 
 impl Streams {
     /// Sets the namespaces of the running lab, which permits streams.
-    pub fn set_attach_points(&self, places: HashMap<String, AttachPoint>) {
+    pub(crate) fn set_attach_points(&self, places: HashMap<String, AttachPoint>) {
         *self.attach_points.borrow_mut() = places;
     }
 
     /// Opens a stream, which sends its messages with `send`.
-    pub fn open(self: &Rc<Self>, id: StreamId, request: StreamRequest, send: SendToClient) {
+    pub(crate) fn open(self: &Rc<Self>, id: StreamId, request: StreamRequest, send: SendToClient) {
         let (message_sender, message_receiver) = mpsc::unbounded_channel();
         if self.message_senders.borrow().contains_key(&id) {
             send(failed_message(failure::bug(format!(
@@ -106,19 +106,19 @@ impl Streams {
     }
 
     /// Sends a message to a stream. A message to a closed stream is dropped.
-    pub fn send(&self, id: StreamId, message: ToStream) {
+    pub(crate) fn send(&self, id: StreamId, message: ToStream) {
         if let Some(message_sender) = self.message_senders.borrow().get(&id) {
             let _ = message_sender.send(message);
         }
     }
 
     /// Closes a stream whose client has disconnected.
-    pub fn close(&self, id: StreamId) {
+    pub(crate) fn close(&self, id: StreamId) {
         self.message_senders.borrow_mut().remove(&id);
     }
 
     /// Ends all streams. When this function returns, their programs have ended.
-    pub async fn end(&self) {
+    pub(crate) async fn end(&self) {
         self.attach_points.borrow_mut().clear();
         let mut tasks = std::mem::take(&mut *self.tasks.borrow_mut());
         self.message_senders.borrow_mut().clear();
@@ -127,7 +127,7 @@ impl Streams {
 }
 
 /// Returns the message for a failure other than a missing program.
-pub fn failed_message(failure: Failure) -> FromStream {
+pub(crate) fn failed_message(failure: Failure) -> FromStream {
     FromStream::Failed {
         program_missing: false,
         failure,
@@ -136,7 +136,7 @@ pub fn failed_message(failure: Failure) -> FromStream {
 
 /// Number of messages that may still be sent without an acknowledgement.
 #[derive(Debug)]
-pub struct Window(Semaphore);
+pub(crate) struct Window(Semaphore);
 
 impl Default for Window {
     fn default() -> Self {
@@ -146,7 +146,7 @@ impl Default for Window {
 
 impl Window {
     /// Waits until one more message may be sent.
-    pub async fn acquire(&self) {
+    pub(crate) async fn acquire(&self) {
         // Acquiring fails only for a closed semaphore, and this semaphore is never closed.
         if let Ok(permit) = self.0.acquire().await {
             permit.forget();
@@ -154,7 +154,7 @@ impl Window {
     }
 
     /// Records an acknowledgement.
-    pub fn acknowledge(&self) {
+    pub(crate) fn acknowledge(&self) {
         // An acknowledgement of a message that was never sent has no effect.
         if self.0.available_permits() < MAX_UNACKNOWLEDGED {
             self.0.add_permits(1);

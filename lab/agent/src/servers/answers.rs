@@ -18,7 +18,7 @@ thread_local! {
 
 /// Creates and records the answer of a server to a peer: one line with the server's name and the
 /// peer's address.
-pub fn record(name: &Rc<str>, peer: SocketAddr) -> String {
+pub(crate) fn record(name: &Rc<str>, peer: SocketAddr) -> String {
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     RECORDED.with_borrow_mut(|given| {
         if given.len() == MAX_RECORDED {
@@ -31,7 +31,7 @@ pub fn record(name: &Rc<str>, peer: SocketAddr) -> String {
 
 /// Parses an answer into the server's name and the client address that the server saw. Each
 /// recorded answer is accepted once. Returns `None` for any other line.
-pub fn accept(line: &[u8]) -> Option<(String, SocketAddr)> {
+pub(crate) fn accept(line: &[u8]) -> Option<(String, SocketAddr)> {
     let (name, peer) = parse(line)?;
     RECORDED.with_borrow_mut(|given| {
         let index = given

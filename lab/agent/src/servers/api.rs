@@ -38,7 +38,7 @@ type ResponseBody =
 
 /// Requests that the client has made for endpoints, as `EndpointSlices` or as `Endpoints`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum EndpointRequests {
+pub(crate) enum EndpointRequests {
     #[default]
     None,
     /// The client has listed endpoints.
@@ -48,7 +48,7 @@ pub enum EndpointRequests {
 }
 
 /// API server. Dropping the server closes its socket and all connections.
-pub struct Api {
+pub(crate) struct Api {
     shared: Rc<Shared>,
     tasks: JoinSet<()>,
 }
@@ -63,7 +63,7 @@ struct Shared {
 
 impl Api {
     /// Creates the API server of a node, without objects and without a socket.
-    pub fn new(node: &str) -> Self {
+    pub(crate) fn new(node: &str) -> Self {
         let store = Store::new();
         Self {
             shared: Rc::new(Shared {
@@ -82,7 +82,7 @@ impl Api {
     /// # Errors
     ///
     /// When an object cannot be served.
-    pub fn replace(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
+    pub(crate) fn replace(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
         self.update(|store| store.replace(objects))
     }
 
@@ -92,7 +92,7 @@ impl Api {
     /// # Errors
     ///
     /// When an object cannot be served.
-    pub fn upsert(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
+    pub(crate) fn upsert(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
         self.update(|store| store.upsert(objects))
     }
 
@@ -105,7 +105,7 @@ impl Api {
         clippy::disallowed_methods,
         reason = "kube-proxy compares the timestamp with the time of day at its start"
     )]
-    pub fn put_marker(&self) -> Result<(), Failure> {
+    pub(crate) fn put_marker(&self) -> Result<(), Failure> {
         let number = self.shared.store.borrow().version();
         // The clock may have been set back since kube-proxy started.
         let time = SystemTime::now() + Duration::from_hours(24);
@@ -113,7 +113,7 @@ impl Api {
     }
 
     /// Whether the store contains a marker.
-    pub fn is_marked(&self) -> bool {
+    pub(crate) fn is_marked(&self) -> bool {
         let store = self.shared.store.borrow();
         let (namespace, name) = (marker::NAMESPACE, marker::NAME);
         store
@@ -131,7 +131,7 @@ impl Api {
     }
 
     /// Returns the requests that the server refused.
-    pub fn refusals(&self) -> Ref<'_, RejectedRequests> {
+    pub(crate) fn refusals(&self) -> Ref<'_, RejectedRequests> {
         self.shared.refusals.borrow()
     }
 
@@ -155,7 +155,12 @@ impl Api {
     /// # Errors
     ///
     /// When the address is in use or no file descriptor is left.
-    pub fn open(mut self, ns: &NetNs, name: &str, address: SocketAddr) -> Result<Self, Failure> {
+    pub(crate) fn open(
+        mut self,
+        ns: &NetNs,
+        name: &str,
+        address: SocketAddr,
+    ) -> Result<Self, Failure> {
         let listener = ns
             .enter(|| server::bind(ProbeProtocol::Tcp, address))
             .and_then(|bound| TcpListener::from_std(bound?.into()))

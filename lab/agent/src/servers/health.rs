@@ -34,7 +34,7 @@ const TIMEOUT_FACTOR: u32 = 5;
 /// # Errors
 ///
 /// When a namespace is missing, or IPVS rejects a change.
-pub async fn start_checks(
+pub(crate) async fn start_checks(
     checks: &[HealthCheck],
     namespaces: &HashMap<String, NetNs>,
     on_change: &Rc<dyn Fn(BackendHealthChange)>,
@@ -142,7 +142,7 @@ fn is_success(response: &[u8]) -> bool {
 /// # Errors
 ///
 /// When the network or the kernel rejects the connection.
-pub async fn connect(
+pub(crate) async fn connect(
     ns: &NetNs,
     target: SocketAddr,
     source: Option<SocketAddr>,

@@ -15,7 +15,7 @@ use nix::sys::socket::{
 /// # Errors
 ///
 /// When the kernel rejects the option.
-pub fn enable(socket: &impl AsFd, local: IpAddr) -> io::Result<()> {
+pub(super) fn enable(socket: &impl AsFd, local: IpAddr) -> io::Result<()> {
     match local {
         IpAddr::V4(_) => setsockopt(socket, Ipv4PacketInfo, &true)?,
         IpAddr::V6(_) => setsockopt(socket, Ipv6RecvPacketInfo, &true)?,
@@ -28,7 +28,7 @@ pub fn enable(socket: &impl AsFd, local: IpAddr) -> io::Result<()> {
 /// # Errors
 ///
 /// `WouldBlock` when no datagram is available.
-pub fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
+pub(super) fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
     let mut bytes = [0; 2048];
     let mut slices = [IoSliceMut::new(&mut bytes)];
     let mut room = nix::cmsg_space!(nix::libc::in6_pktinfo);
@@ -58,7 +58,12 @@ pub fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
 /// # Errors
 ///
 /// When the kernel rejects the datagram.
-pub fn send(socket: RawFd, bytes: &[u8], target: SocketAddr, source: IpAddr) -> io::Result<()> {
+pub(super) fn send(
+    socket: RawFd,
+    bytes: &[u8],
+    target: SocketAddr,
+    source: IpAddr,
+) -> io::Result<()> {
     let slices = [IoSlice::new(bytes)];
     let to = SockaddrStorage::from(target);
     match source {

@@ -30,7 +30,7 @@ const BACKLOG: i32 = 4096;
 /// # Errors
 ///
 /// When the plan lacks the namespace, or the port is in use.
-pub fn open_for_plan(
+pub(crate) fn open_for_plan(
     plan: &Plan,
     namespaces: &HashMap<String, NetNs>,
     server_plan: &Server,
@@ -169,8 +169,8 @@ pub(super) fn bind(protocol: ProbeProtocol, address: SocketAddr) -> io::Result<S
 }
 
 /// Request bytes: an answer after which the connection stays open, and the last answer.
-pub const REQUEST_KEEP_OPEN: u8 = b'!';
-pub const REQUEST_LAST: u8 = b'?';
+pub(crate) const REQUEST_KEEP_OPEN: u8 = b'!';
+pub(crate) const REQUEST_LAST: u8 = b'?';
 
 /// Reads a request byte before each answer, so that the verdict "connected" proves data in both
 /// directions.

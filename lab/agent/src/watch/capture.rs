@@ -7,7 +7,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
-use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, ReceiveTimestampns};
+use nix::sys::socket::sockopt::ReceiveTimestampns;
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType,
     SockaddrStorage, recvmsg, setsockopt, socket,
@@ -20,18 +20,19 @@ use crate::net::netns::NetNs;
 use crate::runtime::closing::ClosingSockets;
 use crate::runtime::{failure, poll};
 use crate::watch::packet_clock::PacketClock;
+use crate::watch::set_receive_buffer;
 use svclab_model::evidence::{Direction, MAX_PACKETS, Packet};
 use svclab_model::protocol::Failure;
 
 /// Maximum number of bytes kept of each packet. A whole Ethernet frame fits.
 const MAX_PACKET_BYTES: usize = 1600;
 
-/// Size of the receive buffer in bytes. Root in a user namespace gets at most `net.core.rmem_max`.
+/// Size of the receive buffer in bytes.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Packets captured so far in all namespaces of a lab.
 #[derive(Debug, Default)]
-pub struct CaptureBuffer {
+pub(crate) struct CaptureBuffer {
     clock: PacketClock,
     packets: Vec<Packet>,
     missed: u64,
@@ -41,30 +42,30 @@ pub struct CaptureBuffer {
 
 impl CaptureBuffer {
     /// Returns the number of packets in the buffer.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.packets.len()
     }
 
     /// Returns the number of captured packets, including those that did not fit.
-    pub fn count_captured(&self) -> u64 {
+    pub(crate) fn count_captured(&self) -> u64 {
         u64::try_from(self.packets.len())
             .unwrap_or(u64::MAX)
             .saturating_add(self.missed)
     }
 
     /// Returns the current time on the clock of the packet timestamps.
-    pub fn now(&mut self) -> u64 {
+    pub(crate) fn now(&mut self) -> u64 {
         self.clock.now()
     }
 
     /// Discards all packets after `time`, including those already in the buffer.
-    pub fn end_at(&mut self, time: u64) {
+    pub(crate) fn end_at(&mut self, time: u64) {
         self.end_time = Some(time);
         self.packets.retain(|packet| packet.time <= time);
     }
 
     /// Returns the same as [`CaptureBuffer::take`], but keeps the packets.
-    pub fn snapshot(&self) -> (Vec<Packet>, u64) {
+    pub(crate) fn snapshot(&self) -> (Vec<Packet>, u64) {
         let mut packets = self.packets.clone();
         packets.sort_by_key(|packet| packet.time);
         (packets, self.missed)
@@ -72,7 +73,7 @@ impl CaptureBuffer {
 
     /// Removes all packets. Returns them in order of time, and the number of packets that did not
     /// fit.
-    pub fn take(&mut self) -> (Vec<Packet>, u64) {
+    pub(crate) fn take(&mut self) -> (Vec<Packet>, u64) {
         let mut packets = std::mem::take(&mut self.packets);
         packets.sort_by_key(|packet| packet.time);
         (packets, std::mem::take(&mut self.missed))
@@ -80,7 +81,7 @@ impl CaptureBuffer {
 }
 
 /// Capture of the packets of one namespace.
-pub struct Capture {
+pub(crate) struct Capture {
     fd: Rc<AsyncFd<OwnedFd>>,
     namespace: Rc<str>,
     names: Rc<HashMap<u32, String>>,
@@ -94,7 +95,7 @@ impl Capture {
     /// # Errors
     ///
     /// When the namespace cannot be entered or the kernel refuses the socket.
-    pub fn start(
+    pub(crate) fn start(
         ns: &NetNs,
         namespace: &str,
         names: HashMap<u32, String>,
@@ -119,7 +120,7 @@ impl Capture {
 
     /// Reads all packets that the kernel holds now, and adds the number of packets that the kernel
     /// dropped.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         while let Ok(packet) = receive(self.fd.get_ref().as_raw_fd(), &self.namespace, &self.names)
         {
             store(&self.buffer, packet);
@@ -130,7 +131,7 @@ impl Capture {
 
 /// Ends captures. When this function returns, their sockets are closed or being closed by the
 /// kernel (Linux v6.12, `net/packet/af_packet.c`, `packet_release`).
-pub async fn end(captures: Vec<Capture>) -> ClosingSockets {
+pub(crate) async fn end(captures: Vec<Capture>) -> ClosingSockets {
     let mut sockets = Vec::with_capacity(captures.len());
     for Capture { fd, reader, .. } in captures {
         // The reader task holds the socket until its abort completes.
@@ -146,7 +147,7 @@ pub async fn end(captures: Vec<Capture>) -> ClosingSockets {
 /// # Errors
 ///
 /// When the namespace cannot be entered or the kernel refuses the socket.
-pub fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
+pub(crate) fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
     let open = || -> io::Result<OwnedFd> {
         let fd = socket(
             AddressFamily::Packet,
@@ -155,8 +156,7 @@ pub fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
             SockProtocol::EthAll,
         )?;
         setsockopt(&fd, ReceiveTimestampns, &true)?;
-        setsockopt(&fd, RcvBufForce, &RECEIVE_BUFFER_BYTES)
-            .or_else(|_| setsockopt(&fd, RcvBuf, &RECEIVE_BUFFER_BYTES))?;
+        set_receive_buffer(&fd, RECEIVE_BUFFER_BYTES)?;
         Ok(fd)
     };
     ns.enter(open)
@@ -171,7 +171,7 @@ pub fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
 }
 
 /// Returns the number of packets dropped for lack of buffer space since the previous call.
-pub fn take_drop_count(socket: RawFd) -> u64 {
+pub(crate) fn take_drop_count(socket: RawFd) -> u64 {
     let mut counts = nix::libc::tpacket_stats {
         tp_packets: 0,
         tp_drops: 0,
@@ -236,7 +236,7 @@ fn receive(
 /// # Errors
 ///
 /// When no packet is available.
-pub fn receive_in(
+pub(crate) fn receive_in(
     bytes: &mut [u8],
     socket: RawFd,
     namespace: &str,

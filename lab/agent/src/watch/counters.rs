@@ -18,7 +18,7 @@ const COUNTER_FILES: [&str; 2] = [
 /// # Errors
 ///
 /// When the namespace cannot be entered.
-pub fn read(ns: &NetNs, name: &str) -> Result<BTreeMap<String, i64>, Failure> {
+pub(crate) fn read(ns: &NetNs, name: &str) -> Result<BTreeMap<String, i64>, Failure> {
     ns.enter(|| {
         COUNTER_FILES
             .iter()
@@ -34,7 +34,7 @@ pub fn read(ns: &NetNs, name: &str) -> Result<BTreeMap<String, i64>, Failure> {
 /// # Errors
 ///
 /// When a counter is missing.
-pub fn check(
+pub(crate) fn check(
     named: Option<&BTreeSet<String>>,
     counters: &BTreeMap<String, i64>,
     namespace: &str,
@@ -84,7 +84,7 @@ fn parse(text: &str) -> Vec<(String, i64)> {
 
 /// Returns the counters that changed, with the differences.
 #[must_use]
-pub fn diff(
+pub(crate) fn diff(
     before: &BTreeMap<String, i64>,
     after: &BTreeMap<String, i64>,
 ) -> BTreeMap<String, i64> {

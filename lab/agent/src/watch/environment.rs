@@ -33,7 +33,7 @@ fn is_version_query_safe(program: &str) -> bool {
 
 /// Reads the versions of the kernel and of the programs. Omits a program that is missing, prints no
 /// version, or would make the kernel load a module.
-pub async fn detect(own_namespace: &NetNs) -> Environment {
+pub(crate) async fn detect(own_namespace: &NetNs) -> Environment {
     let kernel = nix::sys::utsname::uname()
         .map(|name| name.release().to_string_lossy().into_owned())
         .unwrap_or_default();

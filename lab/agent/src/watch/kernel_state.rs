@@ -32,7 +32,7 @@ const LINK_STATE_TIMEOUT: Duration = Duration::from_secs(2);
 /// # Errors
 ///
 /// When a program cannot be started, or the kernel does not answer.
-pub async fn read(
+pub(crate) async fn read(
     ns: &NetNs,
     netlink: &NamespaceNetlink,
     plan: &Namespace,

@@ -30,7 +30,7 @@ const MAX_BATCH_BYTES: usize = 256 << 10;
 const SORT_DELAY: Duration = Duration::from_millis(1);
 
 /// Live capture of one namespace.
-pub struct LiveCapture {
+pub(crate) struct LiveCapture {
     fd: AsyncFd<OwnedFd>,
     request: CaptureTarget,
     names: HashMap<u32, String>,
@@ -42,7 +42,10 @@ impl LiveCapture {
     /// # Errors
     ///
     /// When the namespace cannot be entered or the kernel refuses the socket.
-    pub fn open(attach_point: &AttachPoint, request: CaptureTarget) -> Result<Self, Failure> {
+    pub(crate) fn open(
+        attach_point: &AttachPoint,
+        request: CaptureTarget,
+    ) -> Result<Self, Failure> {
         Ok(Self {
             fd: capture::open(&attach_point.ns, &request.namespace)?,
             names: attach_point.interfaces.clone(),
@@ -80,7 +83,7 @@ impl LiveCapture {
 }
 
 /// Sends packets to the client until the client ends the stream or disconnects.
-pub async fn run(
+pub(crate) async fn run(
     taps: Vec<LiveCapture>,
     mut messages: mpsc::UnboundedReceiver<ToStream>,
     send: &SendToClient,

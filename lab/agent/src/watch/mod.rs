@@ -11,3 +11,14 @@ pub(crate) mod quiesce;
 pub(crate) mod softnet;
 pub(crate) mod timestamps;
 pub(crate) mod trace;
+
+use std::os::fd::AsFd;
+
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
+
+/// Sets the size of a socket's receive buffer in bytes. Root in a user namespace gets at most
+/// `net.core.rmem_max`.
+fn set_receive_buffer(socket: &impl AsFd, bytes: usize) -> nix::Result<()> {
+    setsockopt(socket, RcvBufForce, &bytes).or_else(|_| setsockopt(socket, RcvBuf, &bytes))
+}

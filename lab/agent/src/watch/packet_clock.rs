@@ -39,7 +39,7 @@ impl ClockReading {
 
 /// Wall clock with the changes since a lab was started.
 #[derive(Debug)]
-pub struct PacketClock {
+pub(crate) struct PacketClock {
     /// Wall-clock time at the start of the lab.
     started: i128,
     /// Offset from the monotonic clock to the wall clock at the last reading.
@@ -72,7 +72,7 @@ impl PacketClock {
     /// Returns the corrected time of a packet that was just received, in nanoseconds since the
     /// epoch. The result does not depend on changes of the clock since the lab started. `stamp` is
     /// the kernel's timestamp.
-    pub fn time(&mut self, stamp: u64) -> u64 {
+    pub(crate) fn time(&mut self, stamp: u64) -> u64 {
         match read() {
             Some(now) => self.time_at(stamp, now),
             None => stamp,
@@ -80,7 +80,7 @@ impl PacketClock {
     }
 
     /// Returns the current time of this clock.
-    pub fn now(&mut self) -> u64 {
+    pub(crate) fn now(&mut self) -> u64 {
         let now = nanoseconds(ClockId::CLOCK_REALTIME).unwrap_or_default();
         self.time(u64::try_from(now).unwrap_or_default())
     }

@@ -26,10 +26,10 @@ const QUIET_CHECKS: u32 = 5;
 const MAX_CHECKS: u32 = 500;
 
 /// Unresolved neighbours when packets stopped, by namespace.
-pub type UnresolvedNeighbours = BTreeMap<String, Vec<IpAddr>>;
+pub(crate) type UnresolvedNeighbours = BTreeMap<String, Vec<IpAddr>>;
 
 /// Captures and trace of a lab.
-pub struct Recorders<'a> {
+pub(crate) struct Recorders<'a> {
     pub captures: &'a [Capture],
     pub buffer: &'a RefCell<CaptureBuffer>,
     pub trace: Option<&'a mut Trace>,

@@ -17,7 +17,7 @@ const PROCESSOR_COLUMN: usize = 12;
 
 /// Queues of all processors at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BacklogQueues {
+pub(crate) struct BacklogQueues {
     /// Number of packets dropped since the kernel started.
     pub dropped: u64,
     /// Processors with queued packets.
@@ -26,7 +26,7 @@ pub struct BacklogQueues {
 
 impl BacklogQueues {
     /// Reads the queues. If the kernel does not report them, they count as empty.
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         Self::parse(&kernel_file::read(STAT_FILE))
     }
 

@@ -13,7 +13,7 @@ use nix::sys::socket::sockopt::ReceiveTimestampns;
 
 /// Guard that keeps packet timestamps enabled.
 #[derive(Debug)]
-pub struct TimestampGuard {
+pub(crate) struct TimestampGuard {
     /// Socket that requests timestamps and receives no packets.
     _socket: Option<UdpSocket>,
 }
@@ -21,7 +21,7 @@ pub struct TimestampGuard {
 impl TimestampGuard {
     /// Enables timestamps. If no socket can be opened, the times of the first packets are less
     /// precise.
-    pub fn enable() -> Self {
+    pub(crate) fn enable() -> Self {
         let open = || -> io::Result<UdpSocket> {
             let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("[::]:0"))?;
             setsockopt(&socket, ReceiveTimestampns, &true)?;

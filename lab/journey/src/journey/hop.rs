@@ -15,13 +15,13 @@ use svclab_model::evidence::{AddressPair, Evidence, TraceEvent};
 const REWRITE_TARGETS: [&str; 5] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"];
 
 /// Rule matches in each namespace, by packet and hop.
-pub struct MatchIndex<'e> {
+pub(super) struct MatchIndex<'e> {
     by_packet: HashMap<(&'e str, PacketId), PacketMatches>,
 }
 
 impl<'e> MatchIndex<'e> {
     /// Groups the rule matches of the evidence by namespace and packet.
-    pub fn from_evidence(evidence: &'e Evidence, rule_index: &RuleIndex<'_>) -> Self {
+    pub(super) fn from_evidence(evidence: &'e Evidence, rule_index: &RuleIndex<'_>) -> Self {
         let mut by_packet: HashMap<(&str, PacketId), PacketMatches> = HashMap::new();
         // A trace reports the whole packet once, and after that only what changes.
         let mut passes: HashMap<(&str, u32), Frame> = HashMap::new();
@@ -41,7 +41,7 @@ impl<'e> MatchIndex<'e> {
     }
 
     /// Removes and returns the matches of the packet's next hop in the namespace.
-    pub fn take_hop(&mut self, namespace: &'e str, packet: PacketId) -> HopMatches {
+    pub(super) fn take_hop(&mut self, namespace: &'e str, packet: PacketId) -> HopMatches {
         self.by_packet
             .get_mut(&(namespace, packet.without_data()))
             .and_then(PacketMatches::take_hop)
@@ -49,7 +49,7 @@ impl<'e> MatchIndex<'e> {
     }
 
     /// Returns the remaining matches: those of packets that no interface carried.
-    pub fn into_remaining(self) -> impl Iterator<Item = (&'e str, PacketId, HopMatches)> {
+    pub(super) fn into_remaining(self) -> impl Iterator<Item = (&'e str, PacketId, HopMatches)> {
         self.by_packet
             .into_iter()
             .flat_map(|((namespace, packet), mut streams)| {
@@ -75,7 +75,7 @@ fn event_packet<'e>(
 }
 
 /// Builds the hop of a packet from its sightings and rule matches in a namespace.
-pub fn build_hop(
+pub(super) fn build_hop(
     evidence: &Evidence,
     namespace: &str,
     sightings: &[&Sighting<'_>],

@@ -13,11 +13,11 @@ use svclab_model::evidence::trace::TracePoint;
 use svclab_model::plan::Backend;
 
 /// Rule matches of one hop.
-pub type HopMatches = Vec<RuleMatch>;
+pub(super) type HopMatches = Vec<RuleMatch>;
 
 /// Rule matches of a packet in a namespace, by backend.
 #[derive(Debug, Default)]
-pub struct PacketMatches {
+pub(super) struct PacketMatches {
     nft: BackendMatches,
     legacy: BackendMatches,
 }
@@ -36,7 +36,7 @@ struct BackendMatches {
 impl PacketMatches {
     /// Adds a rule match, later than all others of its backend. `stage` is the stage of the packet
     /// if the chain belongs to a hook.
-    pub fn add(&mut self, event: &TraceEvent, stage: Option<u8>, step: RuleMatch) {
+    pub(super) fn add(&mut self, event: &TraceEvent, stage: Option<u8>, step: RuleMatch) {
         match event.backend {
             Backend::Nft => self.nft.add(event, stage, step),
             Backend::Legacy => self.legacy.add(event, stage, step),
@@ -45,7 +45,7 @@ impl PacketMatches {
 
     /// Removes and returns the first hop, with the matches of both backends sorted by stage. The
     /// backend that dropped the packet comes last.
-    pub fn take_hop(&mut self) -> Option<HopMatches> {
+    pub(super) fn take_hop(&mut self) -> Option<HopMatches> {
         let hops = [self.nft.hops.pop_front(), self.legacy.hops.pop_front()];
         let mut of_both: Vec<_> = hops.into_iter().flatten().collect();
         if of_both.is_empty() {

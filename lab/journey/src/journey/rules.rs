@@ -14,7 +14,7 @@ use svclab_ruleset::iptables::{IptablesRules, Rule};
 use svclab_ruleset::text::Text;
 
 /// Index of the rules and sets of all namespaces, as read back from the kernel.
-pub struct RuleIndex<'e> {
+pub(super) struct RuleIndex<'e> {
     rules: HashMap<(&'e str, Backend, u8), IptablesRules>,
     /// Native nftables rules by namespace.
     native: HashMap<&'e str, NftTables>,
@@ -24,7 +24,7 @@ pub struct RuleIndex<'e> {
 
 impl<'e> RuleIndex<'e> {
     /// Indexes the rules of the evidence. A dump that cannot be parsed is left out.
-    pub fn from_evidence(evidence: &'e Evidence) -> Self {
+    pub(super) fn from_evidence(evidence: &'e Evidence) -> Self {
         let rules = evidence
             .rules
             .iter()
@@ -62,7 +62,12 @@ impl<'e> RuleIndex<'e> {
 
     /// Builds the rule match of a trace event. `flow` and `payload` are those of the packet at that
     /// moment.
-    pub fn rule_match(&self, event: &TraceEvent, flow: AddressPair, payload: Payload) -> RuleMatch {
+    pub(super) fn rule_match(
+        &self,
+        event: &TraceEvent,
+        flow: AddressPair,
+        payload: Payload,
+    ) -> RuleMatch {
         let (number, chain_end) = match event.point {
             TracePoint::Rule(number) => (Some(number), None),
             TracePoint::Return => (None, Some("return")),
@@ -140,7 +145,7 @@ impl<'e> RuleIndex<'e> {
     /// Returns the stage of a packet in a namespace, from 0 (ingress) to 3 (egress), if the chain
     /// belongs to a hook; `None` for other chains. IPVS sends packets from the input hook on
     /// through the output hook.
-    pub fn stage(&self, event: &TraceEvent) -> Option<u8> {
+    pub(super) fn stage(&self, event: &TraceEvent) -> Option<u8> {
         let hook = if self.is_native(event) {
             let chain = self.native.get(event.namespace.as_str())?.chain(event)?;
             chain.hook.as_ref()?.hook.as_str()

@@ -9,7 +9,7 @@ use svclab_model::evidence::Evidence;
 /// For the reverse path filter, the stricter of the values of the interface and of `all` applies
 /// (Linux v6.12, `include/linux/inetdevice.h`, `IN_DEV_RPFILTER`). An interface that does not
 /// forward treats packets for other addresses as errors (`net/ipv4/route.c`, `ip_error`).
-pub fn controlling_sysctls(evidence: &Evidence, hop: &Hop, cause: &str) -> Vec<SysctlValue> {
+pub(super) fn controlling_sysctls(evidence: &Evidence, hop: &Hop, cause: &str) -> Vec<SysctlValue> {
     let Some(ingress) = ingress_interface(hop) else {
         return Vec::new();
     };

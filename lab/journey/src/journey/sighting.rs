@@ -9,13 +9,13 @@ use svclab_model::plan::{LinkKind, Mac, Plan};
 
 /// Properties that identify a packet and stay the same wherever it is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PacketId {
+pub(super) struct PacketId {
     payload: Payload,
     fields: InvariantFields,
 }
 
 impl PacketId {
-    pub fn from_frame(frame: &Frame) -> Self {
+    pub(super) fn from_frame(frame: &Frame) -> Self {
         let mut fields = frame.invariant_fields;
         if let Some(quoted) = &frame.quoted {
             // An ICMP error is identified by the packet it quotes. Addresses in the quote are
@@ -29,19 +29,19 @@ impl PacketId {
         }
     }
 
-    pub const fn payload(self) -> Payload {
+    pub(super) const fn payload(self) -> Payload {
         self.payload
     }
 
     /// Returns the identity without the part that needs more than the beginning of the packet.
-    pub fn without_data(mut self) -> Self {
+    pub(super) fn without_data(mut self) -> Self {
         self.fields.data = None;
         self
     }
 
     /// Returns the identity that retransmissions share, without the IP identification that the
     /// sender increments.
-    pub fn without_identification(mut self) -> Self {
+    pub(super) fn without_identification(mut self) -> Self {
         self.fields.identification = 0;
         self
     }
@@ -49,7 +49,7 @@ impl PacketId {
 
 /// A packet on an interface.
 #[derive(Debug, Clone)]
-pub struct Sighting<'e> {
+pub(super) struct Sighting<'e> {
     pub time: u64,
     pub namespace: &'e str,
     pub interface: &'e str,
@@ -68,7 +68,7 @@ pub struct Sighting<'e> {
 }
 
 /// Returns the addresses of a frame. The identifier of an ICMP echo replaces the ports.
-pub fn flow(frame: &Frame) -> AddressPair {
+pub(super) fn flow(frame: &Frame) -> AddressPair {
     let echo = frame.identifier.map(|identifier| (identifier, identifier));
     let ports = frame.ports.or(echo);
     AddressPair {
@@ -79,7 +79,7 @@ pub fn flow(frame: &Frame) -> AddressPair {
 
 /// Parses all IP packets of the evidence, except those that a bridge flooded to interfaces with
 /// another hardware address.
-pub fn parse_sightings<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
+pub(super) fn parse_sightings<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
     let own_addresses: HashMap<(&str, &str), Mac> = plan
         .namespaces
         .iter()

@@ -73,7 +73,7 @@ impl Kind {
 
 /// All sightings of one packet, in order of time and grouped by hop.
 #[derive(Debug)]
-pub struct PacketTrack<'s, 'e> {
+pub(super) struct PacketTrack<'s, 'e> {
     pub identity: PacketId,
     /// Sightings per hop. A new hop begins in another namespace, or when the packet enters the same
     /// namespace again.
@@ -82,11 +82,11 @@ pub struct PacketTrack<'s, 'e> {
 
 impl<'s, 'e> PacketTrack<'s, 'e> {
     /// Returns the first sighting of the packet.
-    pub fn first(&self) -> &'s Sighting<'e> {
+    pub(super) fn first(&self) -> &'s Sighting<'e> {
         self.hops[0][0]
     }
 
-    pub fn sightings(&self) -> impl Iterator<Item = &'s Sighting<'e>> {
+    pub(super) fn sightings(&self) -> impl Iterator<Item = &'s Sighting<'e>> {
         self.hops.iter().flatten().copied()
     }
 }
@@ -106,7 +106,7 @@ const MAX_REORDER_NS: u64 = 150_000_000;
 ///
 /// A packet seen again at the same place with the same addresses is another packet: an exact
 /// retransmission, or a packet in a routing loop.
-pub fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<PacketTrack<'s, 'e>> {
+pub(super) fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<PacketTrack<'s, 'e>> {
     let mut tracks: Vec<PacketTrack<'s, 'e>> = Vec::new();
     // Per packet identity: the identical packets, each with the places where it was seen.
     let mut open: HashMap<PacketId, Vec<(usize, HashSet<SightingKey<'_>>)>> = HashMap::new();

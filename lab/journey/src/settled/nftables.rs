@@ -67,24 +67,24 @@ const DETERMINISTIC_STATEMENT_WORDS: [&str; 11] = [
 
 /// Tables of one namespace that parse without error.
 #[derive(Debug, Default)]
-pub struct NftTables(Vec<Table>);
+pub(super) struct NftTables(Vec<Table>);
 
 /// A chain with its table.
 #[derive(Debug, Clone, Copy)]
-pub struct NftChainRef<'t> {
+pub(super) struct NftChainRef<'t> {
     pub table: &'t Table,
     pub chain: &'t Chain,
 }
 
 impl NftTables {
     /// Parses the output of `nft list ruleset`. A table with anything unparsable is left out.
-    pub fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let tables = nft::tables(text).filter_map(|(_, text)| nft::parse(text).ok());
         Self(tables.flat_map(|ruleset| ruleset.tables).collect())
     }
 
     /// Returns a chain of a table that is named by family and name, such as `ip kube-proxy`.
-    pub fn chain(&self, table: &str, chain: &str) -> Option<NftChainRef<'_>> {
+    pub(super) fn chain(&self, table: &str, chain: &str) -> Option<NftChainRef<'_>> {
         let (family, name) = table.split_once(' ')?;
         let mut tables = self.0.iter();
         let table =
@@ -97,7 +97,7 @@ impl NftTables {
 impl NftChainRef<'_> {
     /// Whether the kernel evaluates this chain only for the first packet of a connection (type
     /// `nat`). `None` if the chain has no hook.
-    pub fn is_nat_chain(&self) -> Option<bool> {
+    pub(super) fn is_nat_chain(&self) -> Option<bool> {
         Some(self.chain.hook.as_ref()?.kind == "nat")
     }
 
@@ -107,7 +107,7 @@ impl NftChainRef<'_> {
     /// # Errors
     ///
     /// Fails with the part of the rule that may give another result.
-    pub fn check_rule(&self, rule: &Rule, state: ConntrackState) -> Result<(), String> {
+    pub(super) fn check_rule(&self, rule: &Rule, state: ConntrackState) -> Result<(), String> {
         let words = tokenize(&rule.text).map_err(|_| format!("cannot parse `{rule}`"))?;
         for (index, word) in words.iter().enumerate() {
             let before = index.checked_sub(1).and_then(|at| words.get(at));
@@ -234,7 +234,7 @@ fn is_value(word: &str) -> bool {
 }
 
 /// Whether the destination of a rule leaves no choice: `dnat` to one address.
-pub fn has_one_destination(rule: &Rule) -> bool {
+pub(super) fn has_one_destination(rule: &Rule) -> bool {
     let Ok(words) = tokenize(&rule.text) else {
         return false;
     };

@@ -1,7 +1,7 @@
 //! Extracts the relevant lines of a kube-proxy's log, and the failures to write rules.
 
 /// Maximum number of log lines in an error.
-pub const MAX_LINES: usize = 12;
+pub(super) const MAX_LINES: usize = 12;
 
 /// Messages of ipvs syncs that skipped an object and continued, so that kube-proxy counts the sync
 /// as a success (`syncService`, `syncEndpoint` and `syncProxyRules` of `pkg/proxy/ipvs/proxier.go`,
@@ -28,25 +28,25 @@ const SKIPPED_MESSAGES: [&str; 14] = [
 const FAILED_MESSAGES: [&str; 2] = ["Failed to execute iptables-restore", "nftables sync failed"];
 
 /// Returns the number of failed syncs.
-pub fn failed_syncs(log: &str) -> u64 {
+pub(super) fn failed_syncs(log: &str) -> u64 {
     let errors =
         errors(log).filter(|line| FAILED_MESSAGES.iter().any(|words| line.contains(words)));
     u64::try_from(errors.count()).unwrap_or(u64::MAX)
 }
 
 /// Whether a sync skipped an object.
-pub fn has_skipped_objects(log: &str) -> bool {
+pub(super) fn has_skipped_objects(log: &str) -> bool {
     errors(log).any(|line| SKIPPED_MESSAGES.iter().any(|words| line.contains(words)))
 }
 
 /// Whether the log contains an error.
-pub fn has_error(log: &str) -> bool {
+pub(super) fn has_error(log: &str) -> bool {
     errors(log).next().is_some()
 }
 
 /// Returns the last lines of the log. If only earlier lines contain errors, returns the last
 /// errors: an unknown flag, for example, is followed by a list of all flags.
-pub fn relevant_end(log: &str) -> String {
+pub(super) fn relevant_end(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let (before, end) = lines.split_at(lines.len().saturating_sub(MAX_LINES));
     let errors: Vec<&str> = errors_in(before).collect();

@@ -10,15 +10,15 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 /// Namespace and name of the marker. Its service label has the same name.
-pub const NAMESPACE: &str = "svclab";
-pub const NAME: &str = "svclab-sync-marker";
+pub(crate) const NAMESPACE: &str = "svclab";
+pub(crate) const NAME: &str = "svclab-sync-marker";
 
 /// Address that no lab may use (RFC 5737).
 const ADDRESS: &str = "192.0.2.1";
 
 /// Returns the marker as an `EndpointSlice`, and as the `Endpoints` that v1.18 and earlier watch. A
 /// kube-proxy ignores unchanged endpoints, so that each `number` results in a different port.
-pub fn marker(number: u64, time: SystemTime) -> Vec<Value> {
+pub(crate) fn marker(number: u64, time: SystemTime) -> Vec<Value> {
     let port = 1 + number % 65_535;
     let time = humantime::format_rfc3339_nanos(time).to_string();
     let metadata = json!({

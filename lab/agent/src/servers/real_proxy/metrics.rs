@@ -49,11 +49,11 @@ const IPV6: &str = "ip_family=\"IPv6\"";
 
 /// Metrics at one time.
 #[derive(Debug, Clone, Default)]
-pub struct Metrics(String);
+pub(crate) struct Metrics(String);
 
 impl Metrics {
     /// Reads the metrics of the kube-proxy in a namespace.
-    pub async fn read(ns: &NetNs) -> io::Result<Self> {
+    pub(crate) async fn read(ns: &NetNs) -> io::Result<Self> {
         let mut stream = connect(ns, METRICS_ADDRESS, None).await?;
         // An HTTP/1.1 response would be chunked, with chunk lengths inside of lines.
         let request = "GET /metrics HTTP/1.0\r\n\r\n";
@@ -64,27 +64,27 @@ impl Metrics {
     }
 
     /// Returns the number of IPv4 syncs, or of all syncs without IP family labels.
-    pub fn syncs(&self) -> u64 {
+    pub(crate) fn syncs(&self) -> u64 {
         self.ipv4_counts(SYNC_COUNT).sum()
     }
 
     /// Returns the number of received service changes, which count once per IP family.
-    pub fn services(&self) -> u64 {
+    pub(crate) fn services(&self) -> u64 {
         self.counts(SERVICE_CHANGES[0]).max().unwrap_or(0)
     }
 
     /// Returns the number of received endpoint changes.
-    pub fn endpoints(&self) -> u64 {
+    pub(crate) fn endpoints(&self) -> u64 {
         self.counts(ENDPOINT_CHANGES[0]).max().unwrap_or(0)
     }
 
     /// Returns the number of changes with a trigger time whose rules were written.
-    pub fn programmed(&self) -> u64 {
+    pub(crate) fn programmed(&self) -> u64 {
         self.ipv4_counts(PROGRAMMED_COUNT).sum()
     }
 
     /// Returns the number of failed IPv4 syncs.
-    pub fn failures(&self) -> u64 {
+    pub(crate) fn failures(&self) -> u64 {
         FAILURE_COUNTS
             .iter()
             .flat_map(|name| self.ipv4_counts(name))
@@ -92,7 +92,7 @@ impl Metrics {
     }
 
     /// Whether the expected changes were received since `before`, and a sync ended since.
-    pub fn has_applied(&self, before: &Self, target: SyncTarget) -> bool {
+    pub(crate) fn has_applied(&self, before: &Self, target: SyncTarget) -> bool {
         // For a version that does not count changes, the changes count as received.
         let has_received = |name, now: u64, then: u64, changes: u64| {
             self.counts(name).next().is_none() || now >= then.saturating_add(changes)
@@ -116,7 +116,7 @@ impl Metrics {
     }
 
     /// Whether all objects were received, and every IP family was synced.
-    pub fn has_synced(&self, target: SyncTarget) -> bool {
+    pub(crate) fn has_synced(&self, target: SyncTarget) -> bool {
         self.counts(SYNC_COUNT)
             .min()
             .is_some_and(|fewest| fewest > 0)
@@ -125,7 +125,7 @@ impl Metrics {
 
     /// Whether no sync is due: no change is pending, and a sync has succeeded since the last
     /// request.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         let is_done = match (
             self.latest_time(LAST_QUEUED),
             self.latest_time(LAST_SUCCEEDED),
@@ -138,7 +138,7 @@ impl Metrics {
 
     /// Whether the last IPv4 sync succeeded, as far as this kube-proxy counts failures.
     /// `failed_syncs` is the number of failed syncs in its log.
-    pub fn last_sync_succeeded(&self, failed_syncs: u64) -> bool {
+    pub(crate) fn last_sync_succeeded(&self, failed_syncs: u64) -> bool {
         let succeeded = match (
             self.latest_time(LAST_QUEUED),
             self.latest_time(LAST_SUCCEEDED),
@@ -150,7 +150,7 @@ impl Metrics {
     }
 
     /// Whether every received change was processed by a sync.
-    pub fn has_nothing_pending(&self) -> bool {
+    pub(crate) fn has_nothing_pending(&self) -> bool {
         [SERVICE_CHANGES[1], ENDPOINT_CHANGES[1]]
             .into_iter()
             .all(|name| self.counts(name).all(|pending| pending == 0))

@@ -50,7 +50,7 @@ static CONFIG_COUNT: AtomicU64 = AtomicU64::new(0);
 /// # Errors
 ///
 /// When a kube-proxy cannot be started, exits, or does not write its rules in time.
-pub async fn start(lab: &mut Lab) -> Result<(), Failure> {
+pub(crate) async fn start(lab: &mut Lab) -> Result<(), Failure> {
     let proxies = lab.plan.kube_proxies.clone();
     let mut start_times = Vec::new();
     for proxy in &proxies {
@@ -80,7 +80,7 @@ pub async fn start(lab: &mut Lab) -> Result<(), Failure> {
 }
 
 /// Metrics of each kube-proxy before a step, and whether its objects contained a marker, by node.
-pub type MetricsBefore = HashMap<String, (Metrics, bool)>;
+pub(crate) type MetricsBefore = HashMap<String, (Metrics, bool)>;
 
 /// Waits until every kube-proxy is idle and returns its metrics. Returns nothing if the step has no
 /// object update.
@@ -88,7 +88,7 @@ pub type MetricsBefore = HashMap<String, (Metrics, bool)>;
 /// # Errors
 ///
 /// When a kube-proxy has exited or does not become idle in time.
-pub async fn wait_until_idle(
+pub(crate) async fn wait_until_idle(
     lab: &Lab,
     update: Option<&ApiUpdate>,
 ) -> Result<MetricsBefore, Failure> {
@@ -109,7 +109,7 @@ pub async fn wait_until_idle(
 /// # Errors
 ///
 /// When an object cannot be served.
-pub fn update_objects(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
+pub(crate) fn update_objects(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
     let names: Vec<String> = lab
         .plan
         .kube_proxies
@@ -127,7 +127,7 @@ pub fn update_objects(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
 /// # Errors
 ///
 /// When a kube-proxy has exited, does not write its rules in time, or cannot write them.
-pub async fn wait_until_applied(
+pub(crate) async fn wait_until_applied(
     lab: &Lab,
     update: &ApiUpdate,
     before: &MetricsBefore,
@@ -156,7 +156,7 @@ pub async fn wait_until_applied(
 /// # Errors
 ///
 /// When a kube-proxy has exited.
-pub fn outputs(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure> {
+pub(crate) fn outputs(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure> {
     let mut outputs = Vec::new();
     for proxy in &lab.plan.kube_proxies {
         let running = lab.program_status(&program_name(proxy))?;

@@ -43,7 +43,7 @@ enum MarkerResult {
 }
 
 /// Wait for one kube-proxy.
-pub struct ProxyWait<'l> {
+pub(super) struct ProxyWait<'l> {
     lab: &'l Lab,
     proxy: &'l RealProxy,
     ns: &'l NetNs,
@@ -56,7 +56,11 @@ impl<'l> ProxyWait<'l> {
     /// # Errors
     ///
     /// When the namespace of its node does not exist.
-    pub fn new(started: Instant, lab: &'l Lab, proxy: &'l RealProxy) -> Result<Self, Failure> {
+    pub(super) fn new(
+        started: Instant,
+        lab: &'l Lab,
+        proxy: &'l RealProxy,
+    ) -> Result<Self, Failure> {
         let ns = lab.recorded_namespace(&proxy.namespace)?;
         Ok(Self {
             lab,
@@ -67,7 +71,7 @@ impl<'l> ProxyWait<'l> {
     }
 
     /// Whether the kube-proxy's objects contain a marker.
-    pub fn is_marked(&self) -> bool {
+    pub(super) fn is_marked(&self) -> bool {
         self.api().is_some_and(Api::is_marked)
     }
 
@@ -76,7 +80,7 @@ impl<'l> ProxyWait<'l> {
     /// # Errors
     ///
     /// When the kube-proxy exits or exceeds its time limit.
-    pub async fn wait_until(
+    pub(super) async fn wait_until(
         &self,
         is_satisfied: impl Fn(&Metrics) -> bool,
     ) -> Result<Metrics, Failure> {
@@ -95,7 +99,7 @@ impl<'l> ProxyWait<'l> {
     /// # Errors
     ///
     /// When the kube-proxy exits, exceeds its time limit, or cannot write its rules.
-    pub async fn wait_until_written(
+    pub(super) async fn wait_until_written(
         &self,
         received: impl Fn(&Metrics) -> bool,
     ) -> Result<Duration, Failure> {

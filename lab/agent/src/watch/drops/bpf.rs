@@ -64,7 +64,7 @@ fn u32_pair(first: u32, second: u32) -> u64 {
 }
 
 /// Creates a ring buffer of `size` bytes, a power of two and a multiple of the page size.
-pub fn create_ring(size: u32) -> io::Result<OwnedFd> {
+pub(super) fn create_ring(size: u32) -> io::Result<OwnedFd> {
     create(
         CREATE_MAP,
         &mut [u32_pair(MAP_TYPE_RING, 0), u32_pair(0, size), 0],
@@ -72,7 +72,7 @@ pub fn create_ring(size: u32) -> io::Result<OwnedFd> {
 }
 
 /// Creates a map with one 8-byte number that can be mapped into memory.
-pub fn create_number() -> io::Result<OwnedFd> {
+pub(super) fn create_number() -> io::Result<OwnedFd> {
     create(
         CREATE_MAP,
         &mut [
@@ -84,7 +84,7 @@ pub fn create_number() -> io::Result<OwnedFd> {
 }
 
 /// Creates a frozen map with 8 bytes.
-pub fn create_bytes(bytes: [u8; 8]) -> io::Result<OwnedFd> {
+pub(super) fn create_bytes(bytes: [u8; 8]) -> io::Result<OwnedFd> {
     let map = create(
         CREATE_MAP,
         &mut [
@@ -98,7 +98,7 @@ pub fn create_bytes(bytes: [u8; 8]) -> io::Result<OwnedFd> {
 }
 
 /// Creates a frozen hash set of numbers for a program's lookups.
-pub fn create_set(numbers: impl ExactSizeIterator<Item = u32>) -> io::Result<OwnedFd> {
+pub(super) fn create_set(numbers: impl ExactSizeIterator<Item = u32>) -> io::Result<OwnedFd> {
     let max_entries = u32::try_from(numbers.len().max(1)).map_err(io::Error::other)?;
     let flags = FLAG_READ_ONLY | FLAG_NO_PREALLOC;
     let map = create(
@@ -131,7 +131,7 @@ fn freeze(map: OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// Loads a program into the kernel, which verifies it.
-pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
+pub(super) fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     let count = u32::try_from(program.len()).map_err(io::Error::other)?;
     let license = c"GPL";
     let mut attributes = [
@@ -146,7 +146,7 @@ pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
 }
 
 /// Attaches a program to the tracepoint. Closing the returned descriptor detaches the program.
-pub fn attach(program: &OwnedFd) -> io::Result<OwnedFd> {
+pub(super) fn attach(program: &OwnedFd) -> io::Result<OwnedFd> {
     let name = c"kfree_skb";
     let program = fd_number(program)?;
     let mut attributes = [

@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 16;
 
 /// Types of one kernel.
 #[derive(Debug)]
-pub struct Btf {
+pub(super) struct Btf {
     bytes: Vec<u8>,
     strings: usize,
     /// Offset of each type's description. Type IDs start at 1.
@@ -31,7 +31,7 @@ impl Btf {
     /// Parses the contents of `/sys/kernel/btf/vmlinux`. Returns `None` if the data is incomplete
     /// or has the byte order of another machine.
     #[must_use]
-    pub fn new(bytes: Vec<u8>) -> Option<Self> {
+    pub(super) fn new(bytes: Vec<u8>) -> Option<Self> {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
         }
@@ -59,7 +59,7 @@ impl Btf {
 
     /// Returns the offset of a structure's member in bytes. `path` leads into nested structures.
     #[must_use]
-    pub fn offset(&self, structure: &str, path: &[&str]) -> Option<u32> {
+    pub(super) fn offset(&self, structure: &str, path: &[&str]) -> Option<u32> {
         let mut type_offset = self.find(STRUCT, structure)?;
         let mut offset = 0;
         for name in path {
@@ -72,7 +72,7 @@ impl Btf {
 
     /// Returns the names of an enumeration's values.
     #[must_use]
-    pub fn names(&self, enumeration: &str) -> HashMap<u32, String> {
+    pub(super) fn names(&self, enumeration: &str) -> HashMap<u32, String> {
         let Some(type_offset) = self.find(ENUM, enumeration) else {
             return HashMap::new();
         };

@@ -10,7 +10,7 @@ use super::trace_error::{TYPES_FILE, TraceError};
 
 /// Data from a kernel's type information.
 #[derive(Debug)]
-pub struct KernelTypes {
+pub(super) struct KernelTypes {
     /// Offsets of the parts of packets.
     pub offsets: Offsets,
     /// Names of the drop reasons, by number.
@@ -22,7 +22,7 @@ pub struct KernelTypes {
 /// # Errors
 ///
 /// When the type information is missing or incomplete.
-pub fn kernel_types() -> Result<&'static KernelTypes, TraceError> {
+pub(super) fn kernel_types() -> Result<&'static KernelTypes, TraceError> {
     static KERNEL: OnceLock<Result<KernelTypes, TraceError>> = OnceLock::new();
     KERNEL.get_or_init(read_types).as_ref().map_err(|why| *why)
 }

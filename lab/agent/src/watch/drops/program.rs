@@ -10,26 +10,26 @@
 use super::btf::Btf;
 
 /// Number of bytes of the packet that are recorded.
-pub const MAX_PACKET_BYTES: usize = 128;
+pub(super) const MAX_PACKET_BYTES: usize = 128;
 
 /// Maximum number of bytes of a function's name and of an interface's name.
 const FUNCTION_SIZE: usize = 64;
 const INTERFACE_SIZE: usize = 16;
 
 /// Offsets of the fields of a record.
-pub const TIME: usize = 0;
-pub const NAMESPACE: usize = 8;
-pub const REASON: usize = 12;
-pub const TAIL: usize = 16;
-pub const NETWORK: usize = 20;
-pub const PROTOCOL: usize = 22;
-pub const INTERFACE: usize = 24;
-pub const FUNCTION: usize = INTERFACE + INTERFACE_SIZE;
-pub const PACKET: usize = FUNCTION + FUNCTION_SIZE;
-pub const SIZE: usize = PACKET + MAX_PACKET_BYTES;
+pub(super) const TIME: usize = 0;
+pub(super) const NAMESPACE: usize = 8;
+pub(super) const REASON: usize = 12;
+pub(super) const TAIL: usize = 16;
+pub(super) const NETWORK: usize = 20;
+pub(super) const PROTOCOL: usize = 22;
+pub(super) const INTERFACE: usize = 24;
+pub(super) const FUNCTION: usize = INTERFACE + INTERFACE_SIZE;
+pub(super) const PACKET: usize = FUNCTION + FUNCTION_SIZE;
+pub(super) const SIZE: usize = PACKET + MAX_PACKET_BYTES;
 
 /// Format of the location: the name of its function.
-pub const FORMAT: [u8; 8] = *b"%ps\0\0\0\0\0";
+pub(super) const FORMAT: [u8; 8] = *b"%ps\0\0\0\0\0";
 
 /// Kernel functions that the program calls (`enum bpf_func_id`).
 const HELPER_MAP_LOOKUP: i32 = 1;
@@ -50,7 +50,7 @@ const STACK: u8 = 10;
 
 /// Offsets in bytes of the parts of a packet and of the structures that it refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offsets {
+pub(super) struct Offsets {
     device: i32,
     socket: i32,
     route: i32,
@@ -70,7 +70,7 @@ pub struct Offsets {
 impl Offsets {
     /// Reads the offsets from a kernel's type information. Returns `None` if a member is missing.
     #[must_use]
-    pub fn from_btf(btf: &Btf) -> Option<Self> {
+    pub(super) fn from_btf(btf: &Btf) -> Option<Self> {
         let offset = |structure, path: &[&str]| i32::try_from(btf.offset(structure, path)?).ok();
         Some(Self {
             device: offset("sk_buff", &["dev"])?,
@@ -93,7 +93,7 @@ impl Offsets {
 
 /// Descriptors of the maps that the program uses.
 #[derive(Debug, Clone, Copy)]
-pub struct Handles {
+pub(super) struct Handles {
     /// Ring that receives the records.
     pub ring: i32,
     /// Counter of the records that did not fit into the ring.
@@ -105,7 +105,7 @@ pub struct Handles {
 }
 
 /// Instruction in the kernel's encoding.
-pub type Instruction = [u8; 8];
+pub(super) type Instruction = [u8; 8];
 
 fn instruction(code: u8, to: u8, from: u8, offset: i16, number: i32) -> Instruction {
     let mut bytes = [code, from << 4 | to, 0, 0, 0, 0, 0, 0];
@@ -201,7 +201,7 @@ fn field_on_stack(field: usize) -> i16 {
 /// Generates the program. It records drops in the namespaces of its set that belong to the user
 /// namespace with inode number `owner`.
 #[must_use]
-pub fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<Instruction> {
+pub(super) fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<Instruction> {
     let (packet, device, net) = (7, 8, 9);
     let mut code = Assembler::default();
     let mut exits = Vec::new();

@@ -95,7 +95,7 @@ impl Drop for SharedMemory {
 /// `kernel/bpf/ringbuf.c`). The buffer consists of the read position, the write position, and the
 /// data mapped twice in sequence, so that no record is split.
 #[derive(Debug)]
-pub struct Ring {
+pub(super) struct Ring {
     read_position: SharedMemory,
     data: SharedMemory,
     page: usize,
@@ -103,7 +103,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    pub fn new(fd: &OwnedFd, size: usize) -> io::Result<Self> {
+    pub(super) fn new(fd: &OwnedFd, size: usize) -> io::Result<Self> {
         let page = page_size()?;
         Ok(Self {
             read_position: SharedMemory::new(fd, page, 0, true)?,
@@ -114,7 +114,7 @@ impl Ring {
     }
 
     /// Returns the next record, or `None` when all records were read.
-    pub fn next(&self) -> Option<Vec<u8>> {
+    pub(super) fn next(&self) -> Option<Vec<u8>> {
         loop {
             let read = self.read_position.u64_at(0).load(Ordering::Acquire);
             if read >= self.data.u64_at(0).load(Ordering::Acquire) {
@@ -140,14 +140,14 @@ impl Ring {
 
 /// Counter that a program increments.
 #[derive(Debug)]
-pub struct Counter(SharedMemory);
+pub(super) struct Counter(SharedMemory);
 
 impl Counter {
-    pub fn new(fd: &OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self(SharedMemory::new(fd, page_size()?, 0, false)?))
     }
 
-    pub fn get(&self) -> u64 {
+    pub(super) fn get(&self) -> u64 {
         self.0.u64_at(0).load(Ordering::Acquire)
     }
 }

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use svclab_diagnostic::shortage;
 
 /// File with the kernel's type information.
-pub const TYPES_FILE: &str = "/sys/kernel/btf/vmlinux";
+pub(super) const TYPES_FILE: &str = "/sys/kernel/btf/vmlinux";
 
 /// Reason why drops cannot be traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

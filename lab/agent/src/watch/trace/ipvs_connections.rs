@@ -16,7 +16,7 @@ const CONNECTIONS_FILE: &str = "/proc/thread-self/net/ip_vs_conn";
 /// # Errors
 ///
 /// When the namespace cannot be entered, or the list cannot be read.
-pub fn read_connections(ns: &NetNs, name: &str) -> io::Result<Vec<IpvsConnection>> {
+pub(super) fn read_connections(ns: &NetNs, name: &str) -> io::Result<Vec<IpvsConnection>> {
     match ns.enter(|| fs::read_to_string(CONNECTIONS_FILE))? {
         Ok(text) => Ok(text
             .lines()

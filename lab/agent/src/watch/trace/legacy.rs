@@ -37,7 +37,7 @@ const IPV6: u8 = 10;
 /// # Errors
 ///
 /// When another socket is subscribed, or the kernel has no such log.
-pub fn subscribe(socket: &Socket) -> io::Result<()> {
+pub(super) fn subscribe(socket: &Socket) -> io::Result<()> {
     let bind = EncodedAttributes::default().with(1, &[1]);
     let mut mode = MAX_PACKET_BYTES.to_be_bytes().to_vec();
     // Mode: copy packets. The last byte is padding.
@@ -61,14 +61,14 @@ pub fn subscribe(socket: &Socket) -> io::Result<()> {
 
 /// Decoder of the log of one namespace.
 #[derive(Debug, Default)]
-pub struct LogDecoder {
+pub(super) struct LogDecoder {
     names: InternedNames,
     last_packet: Vec<u8>,
 }
 
 impl LogDecoder {
     /// Decodes the trace event of a message. Returns `None` for other log messages.
-    pub fn decode(&mut self, message: &Message<'_>) -> Option<RawTraceEvent> {
+    pub(super) fn decode(&mut self, message: &Message<'_>) -> Option<RawTraceEvent> {
         if message.kind != PACKET {
             return None;
         }

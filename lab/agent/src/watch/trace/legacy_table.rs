@@ -47,7 +47,7 @@ const fn target_field_offset(ip: u8) -> usize {
 /// # Errors
 ///
 /// When the namespace cannot be entered, or the kernel has no such table.
-pub fn count_rules(ns: &NetNs, ip: u8, table: &str) -> io::Result<HashMap<String, u32>> {
+pub(super) fn count_rules(ns: &NetNs, ip: u8, table: &str) -> io::Result<HashMap<String, u32>> {
     let bytes = ns.enter(|| read_table(ip, table))??;
     Ok(count_entries(&bytes.0, &bytes.1, ip))
 }

@@ -19,7 +19,7 @@ const NFNETLINK_LOG: &str = "nfnetlink_log";
 
 /// Logger sysctls of one namespace.
 #[derive(Debug)]
-pub struct LoggerGuard {
+pub(super) struct LoggerGuard {
     ns: NetNs,
     /// Previous values, by file.
     previous: Vec<(&'static str, String)>,
@@ -31,7 +31,7 @@ impl LoggerGuard {
     /// # Errors
     ///
     /// When the kernel has no such log or rejects the setting.
-    pub fn set(ns: &NetNs) -> io::Result<Self> {
+    pub(super) fn set(ns: &NetNs) -> io::Result<Self> {
         let mut logger = Self {
             ns: ns.clone(),
             previous: Vec::new(),

@@ -4,6 +4,7 @@
 mod ipvs_connections;
 mod legacy;
 mod legacy_table;
+mod locator;
 mod logger;
 mod nft;
 mod reader;
@@ -14,30 +15,28 @@ mod table;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 
 use netlink_sys::Socket;
 
 use crate::net::netfilter::{conntrack_entries, nfnetlink};
-use crate::net::netns;
-use crate::net::netns::NetNs;
+use crate::net::netns::{self, NetNs};
 use crate::runtime::closing::ClosingSockets;
 use crate::runtime::failure;
 use crate::watch::drops::{DropTracer, Scope, TraceError};
 use legacy::LogDecoder;
+use locator::RuleLocator;
 use logger::LoggerGuard;
 use nft::TraceEventDecoder;
 use reader::Reader;
 use rules::RuleLines;
-use step::{ChainEnd, RawTraceEvent, TracePosition};
-use svclab_model::evidence::trace::{MAX_TRACE_EVENTS, TracePoint};
+use svclab_model::evidence::trace::MAX_TRACE_EVENTS;
 use svclab_model::evidence::{ConntrackEntry, DropEvidence, Evidence, TraceEvent};
 use svclab_model::plan::{Backend, Namespace};
 use svclab_model::protocol::Failure;
 use table::TraceTable;
 
 /// Trace of several namespaces, which ends when it is ended or dropped.
-pub struct Trace {
+pub(crate) struct Trace {
     /// Running reader; `None` while reading is paused.
     reader: Option<Reader>,
     /// Sockets while reading is paused.
@@ -95,7 +94,7 @@ impl Trace {
     ///
     /// When a namespace cannot be entered or the kernel rejects a request. All changes are undone
     /// then.
-    pub fn start<'a>(
+    pub(crate) fn start<'a>(
         namespaces: impl Iterator<Item = (&'a NetNs, &'a Namespace, HashMap<u32, String>)>,
     ) -> Result<Option<Self>, Failure> {
         let (mut traced, mut sockets, mut ears) = (Vec::new(), Vec::new(), Vec::new());
@@ -134,7 +133,7 @@ impl Trace {
     /// # Errors
     ///
     /// When a namespace cannot be entered, or the kernel does not answer.
-    pub fn snapshot(&mut self, evidence: &mut Evidence) -> Result<(), Failure> {
+    pub(crate) fn snapshot(&mut self, evidence: &mut Evidence) -> Result<(), Failure> {
         self.pause()?;
         self.resume()?;
         let gathered = &self.recorded;
@@ -150,7 +149,7 @@ impl Trace {
     /// # Errors
     ///
     /// When a namespace cannot be entered, or the kernel does not answer.
-    pub fn pause(&mut self) -> Result<(), Failure> {
+    pub(crate) fn pause(&mut self) -> Result<(), Failure> {
         if self.reader.is_some() {
             self.paused_sockets = self.stop_and_decode()?;
         }
@@ -162,7 +161,7 @@ impl Trace {
     /// # Errors
     ///
     /// When no descriptor or no thread is left.
-    pub fn resume(&mut self) -> Result<(), Failure> {
+    pub(crate) fn resume(&mut self) -> Result<(), Failure> {
         let sockets = std::mem::take(&mut self.paused_sockets);
         let reader = Reader::start(sockets).map_err(|error| self.to_failure(&error))?;
         self.reader = Some(reader);
@@ -174,7 +173,7 @@ impl Trace {
     /// # Errors
     ///
     /// When a namespace cannot be entered, or the kernel does not answer.
-    pub fn end(mut self, evidence: &mut Evidence) -> Result<ClosingSockets, Failure> {
+    pub(crate) fn end(mut self, evidence: &mut Evidence) -> Result<ClosingSockets, Failure> {
         self.pause()?;
         let gathered = std::mem::take(&mut self.recorded);
         evidence.trace_missed = gathered.count_missed();
@@ -186,7 +185,7 @@ impl Trace {
     }
 
     /// Ends the trace and discards unread events.
-    pub fn close(mut self) -> ClosingSockets {
+    pub(crate) fn close(mut self) -> ClosingSockets {
         drop(self.reader.take());
         // The sockets are closed in sequence: after the first one is closed, the others close
         // without waiting.
@@ -346,90 +345,6 @@ impl TracedNamespace {
             table: TraceTable::create(ns)?,
             _logger: logger,
         })
-    }
-}
-
-/// Locator of rules by line, for one namespace.
-struct RuleLocator<'a> {
-    traced: &'a TracedNamespace,
-    /// Current rules, read on first use.
-    current: Option<RuleLines>,
-    /// Number of rules by chain, for each legacy table.
-    legacy: HashMap<(u8, Arc<str>), HashMap<String, u32>>,
-}
-
-impl<'a> RuleLocator<'a> {
-    fn new(traced: &'a TracedNamespace) -> Self {
-        Self {
-            traced,
-            current: None,
-            legacy: HashMap::new(),
-        }
-    }
-
-    fn locate(&mut self, step: RawTraceEvent) -> TraceEvent {
-        let point = match step.position {
-            TracePosition::Handle(family, handle) => {
-                TracePoint::Rule(self.line(family, &step.table, handle))
-            }
-            TracePosition::LastRuleOrEnd(line, end) if line > self.count_rules(&step) => end.into(),
-            TracePosition::Rule(line) | TracePosition::LastRuleOrEnd(line, _) => {
-                TracePoint::Rule(line)
-            }
-            TracePosition::End(end) => end.into(),
-        };
-        let interface_name = |index: Option<u32>| self.traced.interfaces.get(&index?).cloned();
-        TraceEvent {
-            namespace: self.traced.name.clone(),
-            backend: step.backend,
-            trace_id: step.trace_id,
-            packet: step.packet,
-            ip_version: step.ip,
-            input: interface_name(step.input),
-            output: interface_name(step.output),
-            mark: step.mark,
-            table: step.table.as_ref().to_owned(),
-            inet: step.inet,
-            chain: step.chain.as_ref().to_owned(),
-            point,
-            verdict: step.verdict,
-        }
-    }
-
-    /// Returns the line of a rule, or 0 for a rule that was added and removed during the trace.
-    fn line(&mut self, family: u8, table: &str, handle: u64) -> u32 {
-        let traced = self.traced;
-        traced
-            .rules
-            .line(family, table, handle)
-            .or_else(|| {
-                self.current
-                    .get_or_insert_with(|| RuleLines::read(&traced.ns).unwrap_or_default())
-                    .line(family, table, handle)
-            })
-            .unwrap_or(0)
-    }
-
-    /// Returns the number of rules in the chain of an event.
-    fn count_rules(&mut self, step: &RawTraceEvent) -> u32 {
-        let ns = &self.traced.ns;
-        self.legacy
-            .entry((step.ip, Arc::clone(&step.table)))
-            .or_insert_with(|| {
-                legacy_table::count_rules(ns, step.ip, &step.table).unwrap_or_default()
-            })
-            .get(step.chain.as_ref())
-            .copied()
-            .unwrap_or(0)
-    }
-}
-
-impl From<ChainEnd> for TracePoint {
-    fn from(end: ChainEnd) -> Self {
-        match end {
-            ChainEnd::Return => Self::Return,
-            ChainEnd::Policy => Self::Policy,
-        }
     }
 }
 

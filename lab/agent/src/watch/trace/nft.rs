@@ -14,8 +14,8 @@ use svclab_model::evidence::trace::RuleVerdict;
 use svclab_model::plan::Backend;
 
 /// Message with a trace event, and the multicast group.
-pub const TRACE_MESSAGE: u16 = 0x0a11;
-pub const TRACE_GROUP: u32 = 9;
+pub(super) const TRACE_MESSAGE: u16 = 0x0a11;
+pub(super) const TRACE_GROUP: u32 = 9;
 
 /// Attributes of a trace event (`enum nft_trace_attributes`).
 const TABLE: u16 = 1;
@@ -43,7 +43,7 @@ const IPV6: u32 = 10;
 
 /// Decoder with the packets of one namespace.
 #[derive(Debug, Default)]
-pub struct TraceEventDecoder {
+pub(super) struct TraceEventDecoder {
     names: InternedNames,
     packets: HashMap<u32, PacketState>,
 }
@@ -63,7 +63,7 @@ impl TraceEventDecoder {
     /// Decodes the trace event of a message. Returns `None` for a rule of the agent's own table,
     /// and for packets other than IPv4 and IPv6. Events for the end of a chain are skipped: only
     /// some kernels report them, and for a base chain the policy follows.
-    pub fn decode(&mut self, message: &Message<'_>) -> Option<RawTraceEvent> {
+    pub(super) fn decode(&mut self, message: &Message<'_>) -> Option<RawTraceEvent> {
         if message.kind != TRACE_MESSAGE {
             return None;
         }

@@ -15,7 +15,7 @@ const MAX_BUFFERS: usize = 250_000;
 
 /// Received messages, which are decoded later.
 #[derive(Default)]
-pub struct ReceivedMessages {
+pub(super) struct ReceivedMessages {
     /// Open sockets.
     pub sockets: Vec<Socket>,
     /// Socket index and end position in `bytes` of each received buffer, in the order of reading.
@@ -26,7 +26,7 @@ pub struct ReceivedMessages {
 }
 
 /// Thread that reads messages until it is ended or dropped.
-pub struct Reader {
+pub(super) struct Reader {
     /// Dropping this end of the pipe ends the thread.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<ReceivedMessages>>,
@@ -38,7 +38,7 @@ impl Reader {
     /// # Errors
     ///
     /// When no descriptor or no thread is left.
-    pub fn start(sockets: Vec<Socket>) -> io::Result<Self> {
+    pub(super) fn start(sockets: Vec<Socket>) -> io::Result<Self> {
         let (stop_signal, stop) = io::pipe()?;
         let thread = thread::Builder::new()
             .name("trace".to_owned())
@@ -62,7 +62,7 @@ impl Reader {
     /// # Errors
     ///
     /// When the thread panicked.
-    pub fn end(mut self) -> io::Result<ReceivedMessages> {
+    pub(super) fn end(mut self) -> io::Result<ReceivedMessages> {
         drop(self.stop.take());
         let ended = self.thread.take().map(JoinHandle::join);
         match ended {
@@ -83,7 +83,7 @@ impl Drop for Reader {
 
 impl ReceivedMessages {
     /// Returns all received buffers, each with the index of its socket.
-    pub fn buffers(&self) -> impl Iterator<Item = (usize, &[u8])> {
+    pub(super) fn buffers(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let mut begin = 0;
         self.ends.iter().map(move |(socket, end)| {
             let bytes = &self.bytes[begin..*end];

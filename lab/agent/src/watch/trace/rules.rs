@@ -15,7 +15,7 @@ type ChainKey = (u8, String, String);
 
 /// Rules of a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RuleLines {
+pub(super) struct RuleLines {
     /// Line numbers from 1, by family, table and handle.
     lines: HashMap<u8, HashMap<String, HashMap<u64, u32>>>,
 }
@@ -26,7 +26,7 @@ impl RuleLines {
     /// # Errors
     ///
     /// When the namespace cannot be entered, or the kernel does not answer.
-    pub fn read(ns: &NetNs) -> io::Result<Self> {
+    pub(super) fn read(ns: &NetNs) -> io::Result<Self> {
         let mut rules = Self::default();
         let mut last_lines: HashMap<ChainKey, u32> = HashMap::new();
         ns.enter(|| {
@@ -60,7 +60,7 @@ impl RuleLines {
 
     /// Returns the line number of a rule, from 1, or `None` if the rule does not exist.
     #[must_use]
-    pub fn line(&self, family: u8, table: &str, handle: u64) -> Option<u32> {
+    pub(super) fn line(&self, family: u8, table: &str, handle: u64) -> Option<u32> {
         self.lines.get(&family)?.get(table)?.get(&handle).copied()
     }
 }

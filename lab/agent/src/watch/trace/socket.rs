@@ -4,13 +4,12 @@ use std::fs;
 use std::io;
 
 use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 use nix::sys::stat::fstat;
 
 use crate::net::netns::NetNs;
+use crate::watch::set_receive_buffer;
 
-/// Size of the receive buffer in bytes. Root in a user namespace gets at most `net.core.rmem_max`.
+/// Size of the receive buffer in bytes.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// File with all netlink sockets of a namespace, one per line. `/proc/net` would show those of the
@@ -22,15 +21,14 @@ const SOCKETS_FILE: &str = "/proc/thread-self/net/netlink";
 /// # Errors
 ///
 /// When the namespace cannot be entered, no descriptor is left, or the kernel has no such group.
-pub fn open(ns: &NetNs, group: Option<u32>) -> io::Result<Socket> {
+pub(super) fn open(ns: &NetNs, group: Option<u32>) -> io::Result<Socket> {
     ns.enter(|| {
         let mut socket = Socket::new(NETLINK_NETFILTER)?;
         socket.bind_auto()?;
         socket.set_non_blocking(true)?;
         // The kernel counts lost messages. Losses must not make receiving fail.
         socket.set_no_enobufs(true)?;
-        setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER_BYTES)
-            .or_else(|_| setsockopt(&socket, RcvBuf, &RECEIVE_BUFFER_BYTES))?;
+        set_receive_buffer(&socket, RECEIVE_BUFFER_BYTES)?;
         if let Some(group) = group {
             socket.add_membership(group)?;
         }
@@ -43,7 +41,7 @@ pub fn open(ns: &NetNs, group: Option<u32>) -> io::Result<Socket> {
 /// # Errors
 ///
 /// When the namespace cannot be entered, or the kernel's list cannot be read.
-pub fn lost_messages(ns: &NetNs, socket: &Socket) -> io::Result<u64> {
+pub(super) fn lost_messages(ns: &NetNs, socket: &Socket) -> io::Result<u64> {
     let inode = fstat(socket)?.st_ino;
     let text = ns.enter(|| fs::read_to_string(SOCKETS_FILE))??;
     Ok(parse_drops(&text, inode))

@@ -9,7 +9,7 @@ use svclab_model::plan::Backend;
 
 /// Trace event of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RawTraceEvent {
+pub(super) struct RawTraceEvent {
     /// Backend that reported the event.
     pub backend: Backend,
     /// Packet ID. This and the following fields have the meaning of those in
@@ -29,7 +29,7 @@ pub struct RawTraceEvent {
 
 /// Position in a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TracePosition {
+pub(super) enum TracePosition {
     /// Rule with this handle, in a table of this family.
     Handle(u8, u64),
     /// Rule with this number.
@@ -50,10 +50,10 @@ pub enum ChainEnd {
 
 /// Interned names.
 #[derive(Debug, Default)]
-pub struct InternedNames(HashSet<Arc<str>>);
+pub(super) struct InternedNames(HashSet<Arc<str>>);
 
 impl InternedNames {
-    pub fn intern(&mut self, name: &str) -> Arc<str> {
+    pub(super) fn intern(&mut self, name: &str) -> Arc<str> {
         if let Some(interned) = self.0.get(name) {
             return Arc::clone(interned);
         }

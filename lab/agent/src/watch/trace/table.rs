@@ -15,10 +15,10 @@ use crate::net::netfilter::nfnetlink::{self, Request};
 use crate::net::netns::NetNs;
 
 /// Name of the table.
-pub const NAME: &str = "svclab-trace";
+pub(super) const NAME: &str = "svclab-trace";
 
 /// `NFPROTO_INET`.
-pub const INET: u8 = 1;
+pub(super) const INET: u8 = 1;
 
 const NEW_TABLE: u16 = 0x0a00;
 const DELETE_TABLE: u16 = 0x0a00 | 2;
@@ -44,7 +44,7 @@ const META_NFTRACE: u32 = 12;
 
 /// Table in one namespace. Dropping the value removes the table.
 #[derive(Debug)]
-pub struct TraceTable {
+pub(super) struct TraceTable {
     /// Netlink socket; `None` once the table was removed.
     socket: Option<Socket>,
 }
@@ -55,7 +55,7 @@ impl TraceTable {
     /// # Errors
     ///
     /// When the namespace cannot be entered, or the kernel rejects the table.
-    pub fn create(ns: &NetNs) -> io::Result<Self> {
+    pub(super) fn create(ns: &NetNs) -> io::Result<Self> {
         let table_name = EncodedAttributes::default().with_text(1, NAME);
         let mut parts = vec![(NEW_TABLE, NLM_F_CREATE, table_name)];
         for (chain, hook) in HOOKS {
@@ -90,7 +90,7 @@ impl TraceTable {
     /// Removes the table. Returns its netlink socket, or `None` if the table was removed before.
     /// Closing a netfilter socket makes the kernel wait until removed objects of all namespaces are
     /// freed (Linux v6.12, `net/netfilter/nf_tables_api.c`, `nft_rcv_nl_event`).
-    pub fn remove(&mut self) -> Option<Socket> {
+    pub(super) fn remove(&mut self) -> Option<Socket> {
         let socket = self.socket.take()?;
         let table_name = EncodedAttributes::default().with_text(1, NAME);
         // The deletion fails if another program has removed the table.

@@ -12,7 +12,7 @@ use svclab_ruleset::nft::{Token, tokenize};
 
 /// A packet at the moment of a rule match.
 #[derive(Debug, Clone, Copy)]
-pub struct Packet {
+pub(crate) struct Packet {
     pub flow: AddressPair,
     pub payload: Payload,
 }
@@ -43,7 +43,7 @@ impl Packet {
 }
 
 /// Returns, for each set and map that a rule looks up, the entry that matches the packet.
-pub fn matching_entries(
+pub(crate) fn matching_entries(
     table: &Table,
     rule: &str,
     packet: &Packet,
@@ -167,7 +167,7 @@ fn entry_by_verdict(words: &[Token<'_>], verdict: Option<&RuleVerdict>) -> Optio
 }
 
 /// Returns the entry of a map inside a rule whose value is the destination of the packet.
-pub fn entry_by_destination(rule: &str, to: SocketAddr) -> Option<String> {
+pub(crate) fn entry_by_destination(rule: &str, to: SocketAddr) -> Option<String> {
     let words = tokenize(rule).ok()?;
     let destination_text = format!("{} . {}", to.ip(), to.port());
     let entries = inline_map_entries(&words);

@@ -13,16 +13,16 @@ use svclab_ruleset::nft;
 use svclab_ruleset::nft::{Chain, Rule, Table};
 use svclab_ruleset::text::Text;
 
-pub use lookup::{Packet, entry_by_destination, matching_entries};
-pub use service::service;
+pub(super) use lookup::{Packet, entry_by_destination, matching_entries};
+pub(super) use service::service;
 
 /// Native tables of one namespace, by family and name.
 #[derive(Debug, Default)]
-pub struct NftTables(HashMap<(String, String), Table>);
+pub(super) struct NftTables(HashMap<(String, String), Table>);
 
 impl NftTables {
     /// Parses the output of nft and ignores lines that cannot be parsed.
-    pub fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let ruleset = nft::parse_ruleset(&Text::new(text), &mut Vec::new());
         let tables = ruleset.tables.into_iter();
         Self(
@@ -33,19 +33,19 @@ impl NftTables {
     }
 
     /// Returns the table of a trace event.
-    pub fn table(&self, event: &TraceEvent) -> Option<&Table> {
+    pub(super) fn table(&self, event: &TraceEvent) -> Option<&Table> {
         let key = (family(event)?.to_owned(), event.table.clone());
         self.0.get(&key)
     }
 
     /// Returns the chain of a trace event.
-    pub fn chain(&self, event: &TraceEvent) -> Option<&Chain> {
+    pub(super) fn chain(&self, event: &TraceEvent) -> Option<&Chain> {
         self.table(event)?.chain(&event.chain)
     }
 }
 
 /// Returns the nft name of the table family of a trace event; `None` for legacy iptables.
-pub fn family(event: &TraceEvent) -> Option<&'static str> {
+pub(super) fn family(event: &TraceEvent) -> Option<&'static str> {
     Some(match (event.backend, event.inet, event.ip_version) {
         (Backend::Legacy, ..) => return None,
         (Backend::Nft, true, _) => "inet",
@@ -55,14 +55,14 @@ pub fn family(event: &TraceEvent) -> Option<&'static str> {
 }
 
 /// Returns a rule of a chain by its number, from 1.
-pub fn rule(chain: &Chain, number: u32) -> Option<&Rule> {
+pub(super) fn rule(chain: &Chain, number: u32) -> Option<&Rule> {
     let index = usize::try_from(number).ok()?.checked_sub(1)?;
     chain.rules.get(index)
 }
 
 /// Returns the target of a rule as iptables names it. If the rule itself has none, the verdict that
 /// an entry led to supplies the target.
-pub fn target(rule: Option<&Rule>, verdict: Option<&RuleVerdict>) -> Option<String> {
+pub(super) fn target(rule: Option<&Rule>, verdict: Option<&RuleVerdict>) -> Option<String> {
     let statement = rule.and_then(|rule| statement_target(&rule.text));
     let verdict_target = || {
         Some(match verdict? {

@@ -12,7 +12,7 @@ const CHAIN_PREFIXES: [&str; 5] = ["service-", "local-", "external-", "firewall-
 
 /// Returns the service port, such as `ns1/nginx:http`. The sources are, in this order: the chain,
 /// the target of the rule, the comment of a matching entry.
-pub fn service(
+pub(crate) fn service(
     table: &Table,
     chain: &str,
     target: Option<&str>,
