@@ -92,10 +92,6 @@ impl Lab {
 
     /// Resets the state of the lab: conntrack entries, client affinity, the round robin of IPVS,
     /// and the counters of the rules that are read back.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel or a program rejects a change.
     pub(crate) async fn reset_state(
         &mut self,
         step: &impl Fn(String),

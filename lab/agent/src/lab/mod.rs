@@ -382,10 +382,6 @@ impl Lab {
 
     /// Runs a program in a namespace and waits for its exit. An exit status other than 0 is not an
     /// error.
-    ///
-    /// # Errors
-    ///
-    /// When the program cannot be started.
     pub(crate) async fn run(
         &self,
         namespace: &str,

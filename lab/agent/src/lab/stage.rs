@@ -119,10 +119,6 @@ impl Lab {
     }
 
     /// Captures the packets of the namespaces for which `is_selected` returns `true`.
-    ///
-    /// # Errors
-    ///
-    /// When a namespace cannot be entered or the kernel refuses the socket.
     pub(crate) fn start_captures(
         &self,
         buffer: &Rc<RefCell<CaptureBuffer>>,

@@ -14,10 +14,6 @@ const SYSCTLS: [&str; 2] = ["forwarding", "rp_filter"];
 
 /// Returns the values by sysctl name. As in `sysctl`, a dot in an interface name becomes a slash.
 /// Sysctls that the kernel lacks are omitted.
-///
-/// # Errors
-///
-/// When the namespace cannot be entered.
 pub(crate) fn read<'n>(
     ns: &NetNs,
     name: &str,

@@ -23,10 +23,6 @@ pub(crate) struct NetNs {
 
 impl NetNs {
     /// Returns the namespace of the calling thread.
-    ///
-    /// # Errors
-    ///
-    /// When `/proc` is not mounted or no descriptor is left.
     pub(crate) fn current(tenant: &Tenant, ports: &Rc<Ports>) -> std::io::Result<Self> {
         Ok(Self {
             descriptor: Rc::new(current()?),
@@ -37,10 +33,6 @@ impl NetNs {
     }
 
     /// Creates an empty namespace of the lab with this tenant and these ports.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel's limit of namespaces is reached, or no descriptor is left.
     pub(crate) fn new(tenant: &Tenant, ports: &Rc<Ports>) -> std::io::Result<Self> {
         let _way_back = RestoreGuard(current()?);
         unshare(CloneFlags::CLONE_NEWNET)?;
@@ -48,20 +40,17 @@ impl NetNs {
     }
 
     /// Returns the tenant that runs programs in the namespace.
-    #[must_use]
     pub(crate) fn tenant(&self) -> &Tenant {
         &self.tenant
     }
 
     /// Returns the inode number of the namespace, which is unique among existing namespaces.
-    #[must_use]
     pub(crate) fn inode(&self) -> u64 {
         // fstat of an open file cannot fail.
         nix::sys::stat::fstat(&*self.descriptor).map_or(0, |stat| stat.st_ino)
     }
 
     /// Returns the source ports that connections of the lab have used.
-    #[must_use]
     pub(crate) fn ports(&self) -> &Ports {
         &self.ports
     }
@@ -73,7 +62,6 @@ impl NetNs {
     }
 
     /// Returns the number of waits recorded by [`NetNs::note_late_timer`].
-    #[must_use]
     pub(crate) fn late_timers(&self) -> u64 {
         self.late_timers.get()
     }
@@ -81,10 +69,6 @@ impl NetNs {
     /// Runs a function inside the namespace. Sockets and processes created by the function stay in
     /// the namespace. The function must not await, because the whole thread is in the namespace
     /// until the function returns.
-    ///
-    /// # Errors
-    ///
-    /// When the namespace cannot be entered.
     pub(crate) fn enter<T>(&self, run: impl FnOnce() -> T) -> std::io::Result<T> {
         let _way_back = RestoreGuard(current()?);
         setns(&*self.descriptor, CloneFlags::CLONE_NEWNET)?;
@@ -98,10 +82,6 @@ fn current() -> std::io::Result<OwnedFd> {
 
 /// Returns the inode number of this process's user namespace, which owns the network namespaces
 /// that the process creates.
-///
-/// # Errors
-///
-/// When `/proc` is not mounted.
 pub(crate) fn user_namespace_inode() -> std::io::Result<u32> {
     let number = std::fs::metadata("/proc/self/ns/user")?.ino();
     u32::try_from(number).map_err(std::io::Error::other)

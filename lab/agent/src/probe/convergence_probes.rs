@@ -57,10 +57,6 @@ impl<'a> ConvergenceProbes<'a> {
     }
 
     /// Runs each probe, then waits until the next round is due.
-    ///
-    /// # Errors
-    ///
-    /// When a socket cannot be opened.
     pub(crate) async fn run_round(&mut self) -> Result<(), Failure> {
         let connections_per_probe = (CONNECTIONS_PER_ROUND / self.probes.len().max(1)).max(1);
         for probe in self.probes {

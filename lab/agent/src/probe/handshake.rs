@@ -38,10 +38,6 @@ pub(crate) enum AnsweredSyn {
 
 /// Returns when the SYN was sent whose answer or refusal the socket received. `delay` is how long
 /// this process was kept from running since the first SYN.
-///
-/// # Errors
-///
-/// When the kernel does not return the socket's state.
 pub(crate) fn answered_syn(
     socket: &impl AsFd,
     ns: &NetNs,

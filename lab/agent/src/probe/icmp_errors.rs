@@ -9,10 +9,6 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
 
 /// Makes the kernel report every ICMP error to `socket`, whose peer is `peer`.
-///
-/// # Errors
-///
-/// When the kernel rejects the option.
 pub(crate) fn enable(socket: &impl AsFd, peer: IpAddr) -> io::Result<()> {
     match peer {
         IpAddr::V4(_) => setsockopt(socket, Ipv4RecvErr, &true)?,

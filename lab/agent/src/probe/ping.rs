@@ -22,10 +22,6 @@ const REQUEST_BYTES: usize = 64;
 
 /// Sends an echo request from the namespace of the calling thread. The namespace must permit ICMP
 /// sockets (`net.ipv4.ping_group_range`).
-///
-/// # Errors
-///
-/// When no socket can be opened or the source address is unavailable.
 pub(crate) fn start(probe: &Probe) -> io::Result<Exchange> {
     let peer = probe.target.address;
     let protocol = match peer {

@@ -35,10 +35,6 @@ pub(crate) struct Ports {
 
 impl Ports {
     /// Returns a socket that `open` binds to a port that the lab has not used recently.
-    ///
-    /// # Errors
-    ///
-    /// When `open` fails.
     pub(crate) fn bind_unused<E>(
         &self,
         mut open: impl FnMut() -> io::Result<Result<Socket, E>>,
@@ -74,13 +70,11 @@ impl Ports {
 }
 
 /// Whether the namespace has no port left.
-#[must_use]
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EADDRINUSE as i32)
 }
 
 /// Returns the source address of a probe's socket, with port 0: the kernel assigns the port.
-#[must_use]
 pub(crate) fn source_address(probe: &Probe) -> SocketAddr {
     let unspecified = if probe.target.address.is_ipv6() {
         IpAddr::from(Ipv6Addr::UNSPECIFIED)

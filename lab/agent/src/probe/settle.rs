@@ -74,10 +74,6 @@ impl<'a> Settler<'a> {
 
     /// Waits for a moment without new packets. Returns the indexes of the pending connections that
     /// are proven to time out; none if nothing can be proven yet.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel does not list its conntrack entries.
     pub(crate) async fn find_settled(
         &mut self,
         pending: &[PendingConnection],

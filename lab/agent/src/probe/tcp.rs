@@ -26,10 +26,6 @@ const MAX_ANSWER_BYTES: usize = 1024;
 pub(crate) type DialResult = Result<TcpStream, io::Error>;
 
 /// Sends the SYN. The calling thread must be in the namespace `ns`.
-///
-/// # Errors
-///
-/// When no socket can be opened or the source address is unavailable.
 pub(crate) fn start(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
     let max_wait = probe.max_wait;
     let ns = ns.clone();
@@ -46,10 +42,6 @@ pub(crate) fn start(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
 
 /// Sends the SYN from an unused source port, without a request. The calling thread must be in the
 /// source namespace.
-///
-/// # Errors
-///
-/// When no socket can be opened or the source address is unavailable.
 pub(crate) fn start_connection(probe: &Probe, ports: &Ports) -> io::Result<DialResult> {
     let to = probe.target.socket();
     let open = || {

@@ -16,10 +16,6 @@ use svclab_model::evidence::Verdict;
 use svclab_model::plan::Probe;
 
 /// Sends the datagram from the namespace of the calling thread. `ports` are the ports of its lab.
-///
-/// # Errors
-///
-/// When no socket can be opened or the source address is unavailable.
 pub(crate) fn start(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
     let max_wait = probe.max_wait;
     let sent = ports.bind_unused(|| connect(probe))?.and_then(|socket| {
@@ -40,10 +36,6 @@ pub(crate) fn start(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
 
 /// Opens a socket connected to the probe's target, without sending a datagram. The inner error
 /// reports that the target has no route.
-///
-/// # Errors
-///
-/// When no socket can be opened or the source address is unavailable.
 pub(crate) fn open_socket(
     probe: &Probe,
     ports: &Ports,

@@ -39,10 +39,6 @@ struct ProgramState {
 
 impl BackgroundProgram {
     /// Starts `program` in a namespace. `path` is the search path for the programs that it starts.
-    ///
-    /// # Errors
-    ///
-    /// When the program does not exist or cannot be started.
     pub(crate) fn start(
         ns: &NetNs,
         name: &str,

@@ -34,10 +34,6 @@ pub(crate) struct Child {
 
 impl Child {
     /// Creates a handle from a process ID, a pidfd and the agent's ends of the process's streams.
-    ///
-    /// # Errors
-    ///
-    /// When the event loop cannot watch a descriptor.
     pub(crate) fn new(
         process: Pid,
         descriptor: OwnedFd,

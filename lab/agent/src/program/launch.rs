@@ -52,10 +52,6 @@ pub(crate) enum LaunchError {
 
 impl Launch {
     /// Starts the program in a namespace, as the leader of a new process group.
-    ///
-    /// # Errors
-    ///
-    /// When the namespace cannot be entered, or the program cannot be executed.
     pub(crate) fn start(&self, ns: &NetNs) -> Result<Child, LaunchError> {
         let streams = Streams::new(self.terminal.as_ref()).map_err(LaunchError::Program)?;
         let text = |text: &str| CString::new(text).map_err(io::Error::from);
@@ -109,10 +105,6 @@ impl Launch {
 }
 
 /// Kills all processes of a user in a room. Without a user, kills all processes except the first.
-///
-/// # Errors
-///
-/// When the room cannot be entered.
 pub(crate) fn kill_all(room: &ProgramNamespace, user: Option<u32>) -> io::Result<()> {
     let mut order = ChildTask {
         network: -1,

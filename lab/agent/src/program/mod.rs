@@ -43,10 +43,6 @@ pub(crate) struct ProgramStart<'s> {
 
 impl ProgramStart<'_> {
     /// Starts the program. Dropping the returned value kills the program.
-    ///
-    /// # Errors
-    ///
-    /// When the program does not exist or cannot be started.
     pub(crate) fn start(&self) -> Result<Child, Failure> {
         let program = self.program;
         let missing = || io::Error::from(io::ErrorKind::NotFound);
@@ -69,10 +65,6 @@ impl ProgramStart<'_> {
 
 /// Starts `program` in a namespace, with pipes for all three streams. Dropping the returned value
 /// kills the program.
-///
-/// # Errors
-///
-/// When the program does not exist or cannot be started.
 pub(crate) fn start(
     ns: &NetNs,
     name: &str,
@@ -130,10 +122,6 @@ pub fn find(program: &str) -> Option<PathBuf> {
 
 /// Starts `program` in a namespace, writes `input` to it, and waits for its exit. An exit status
 /// other than 0 is not an error.
-///
-/// # Errors
-///
-/// When the program does not exist or cannot be started.
 pub(crate) async fn run(
     ns: &NetNs,
     name: &str,

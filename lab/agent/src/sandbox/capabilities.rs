@@ -110,10 +110,6 @@ pub(crate) fn drop_privileges(user: u32) -> Result<(), (&'static str, Errno)> {
 
 /// Limits the bounding set to the capabilities of programs. The current capabilities of this
 /// process do not change.
-///
-/// # Errors
-///
-/// When this process lacks the privilege.
 pub(crate) fn limit_bounding_set() -> Result<(), Errno> {
     drop_from_bounding_set(PROGRAM_CAPABILITIES)
 }
@@ -147,10 +143,6 @@ fn drop_from_bounding_set(kept: CapabilitySet) -> Result<(), Errno> {
 
 /// Drops all capabilities except those of programs, and passes these on to executed programs. Makes
 /// system calls only.
-///
-/// # Errors
-///
-/// When this process lacks one of the capabilities.
 pub(crate) fn keep_program_capabilities() -> Result<(), Errno> {
     set_capabilities(PROGRAM_CAPABILITIES, PROGRAM_CAPABILITIES)?;
     raise_ambient()

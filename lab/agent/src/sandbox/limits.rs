@@ -32,10 +32,6 @@ pub(crate) enum ExceededLimit {
 ///
 /// Returns the exceeded limit in the inner result. In that case, all programs of the lab were
 /// killed.
-///
-/// # Errors
-///
-/// When the program cannot be started.
 pub(crate) async fn run(
     ns: &NetNs,
     typed: &NodeCommand,

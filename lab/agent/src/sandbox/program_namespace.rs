@@ -50,10 +50,6 @@ type StartRequest = (StartProcess, SyncSender<nix::Result<(Pid, OwnedFd)>>);
 impl ProgramNamespace {
     /// Creates a room. With `seals_settings`, `/proc/sys` is read-only in the room, except
     /// `/proc/sys/net`.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel rejects a step.
     pub(crate) fn new(seals_settings: bool) -> nix::Result<Self> {
         let (result_sender, result_receiver) = sync_channel(1);
         let (requests, request_receiver) = sync_channel(1);
@@ -98,10 +94,6 @@ impl ProgramNamespace {
     }
 
     /// Starts a process in the room and waits until it was started.
-    ///
-    /// # Errors
-    ///
-    /// When `start` fails.
     pub(crate) fn start(&self, start: StartProcess) -> nix::Result<(Pid, OwnedFd)> {
         let (result_sender, result_receiver) = sync_channel(1);
         self.requests

@@ -39,10 +39,6 @@ struct TenantResources {
 
 /// Prepares the agent to run programs as these users. The range is empty if only the agent's own
 /// user is mapped. Must be called once, before any other thread runs.
-///
-/// # Errors
-///
-/// When the kernel rejects a step.
 pub(crate) fn prepare(users: Range<u32>, seals_settings: bool) -> nix::Result<()> {
     let shared = if users.is_empty() {
         None

@@ -32,10 +32,6 @@ use svclab_model::protocol::{
 };
 
 /// Serves requests until the input ends.
-///
-/// # Errors
-///
-/// When reading or writing fails, or a message is not a valid request.
 pub(crate) async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     let mut requests = FramedRead::new(Stream::new(input)?, request_framing());
     let (events_sender, mut events_receiver) = mpsc::unbounded_channel::<Event>();

@@ -22,10 +22,6 @@ pub(crate) struct Stream(AsyncFd<OwnedFd>);
 
 impl Stream {
     /// Sets a descriptor to non-blocking mode and registers it with the event loop.
-    ///
-    /// # Errors
-    ///
-    /// When the descriptor cannot be polled.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
         fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
@@ -33,10 +29,6 @@ impl Stream {
     }
 
     /// Reads the available bytes. Returns `None` if no bytes are available.
-    ///
-    /// # Errors
-    ///
-    /// When reading fails.
     pub(crate) fn read_now(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match nix::unistd::read(self.0.get_ref(), buffer) {
             Ok(length) => Ok(Some(length)),

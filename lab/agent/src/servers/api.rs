@@ -78,20 +78,12 @@ impl Api {
 
     /// Replaces all objects and sends the changes to all watches. Returns the new version of the
     /// store.
-    ///
-    /// # Errors
-    ///
-    /// When an object cannot be served.
     pub(crate) fn replace(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
         self.update(|store| store.replace(objects))
     }
 
     /// Replaces or adds these objects, keeps all others and sends the changes to all watches.
     /// Returns the new version of the store.
-    ///
-    /// # Errors
-    ///
-    /// When an object cannot be served.
     pub(crate) fn upsert(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
         self.update(|store| store.upsert(objects))
     }
@@ -151,10 +143,6 @@ impl Api {
     }
 
     /// Opens the server's socket in a namespace and accepts connections.
-    ///
-    /// # Errors
-    ///
-    /// When the address is in use or no file descriptor is left.
     pub(crate) fn open(
         mut self,
         ns: &NetNs,

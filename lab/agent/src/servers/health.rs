@@ -138,10 +138,6 @@ fn is_success(response: &[u8]) -> bool {
 }
 
 /// Connects from inside a namespace.
-///
-/// # Errors
-///
-/// When the network or the kernel rejects the connection.
 pub(crate) async fn connect(
     ns: &NetNs,
     target: SocketAddr,

@@ -11,10 +11,6 @@ use nix::sys::socket::{
 };
 
 /// Makes the kernel report the destination address of each datagram.
-///
-/// # Errors
-///
-/// When the kernel rejects the option.
 pub(super) fn enable(socket: &impl AsFd, local: IpAddr) -> io::Result<()> {
     match local {
         IpAddr::V4(_) => setsockopt(socket, Ipv4PacketInfo, &true)?,
@@ -54,10 +50,6 @@ pub(super) fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
 }
 
 /// Sends a datagram from one of the namespace's addresses.
-///
-/// # Errors
-///
-/// When the kernel rejects the datagram.
 pub(super) fn send(
     socket: RawFd,
     bytes: &[u8],

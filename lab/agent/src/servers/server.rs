@@ -55,10 +55,6 @@ pub(crate) fn open_for_plan(
 }
 
 /// Opens a server's sockets in its namespace and serves them in `tasks`.
-///
-/// # Errors
-///
-/// When the port is in use or no descriptor is left.
 fn open_sockets(
     ns: &NetNs,
     server: &Server,

@@ -91,10 +91,6 @@ pub(crate) struct Capture {
 
 impl Capture {
     /// Starts a capture. `names` maps the indexes of the namespace's interfaces to names.
-    ///
-    /// # Errors
-    ///
-    /// When the namespace cannot be entered or the kernel refuses the socket.
     pub(crate) fn start(
         ns: &NetNs,
         namespace: &str,
@@ -143,10 +139,6 @@ pub(crate) async fn end(captures: Vec<Capture>) -> ClosingSockets {
 }
 
 /// Opens a socket that receives every packet of a namespace.
-///
-/// # Errors
-///
-/// When the namespace cannot be entered or the kernel refuses the socket.
 pub(crate) fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
     let open = || -> io::Result<OwnedFd> {
         let fd = socket(

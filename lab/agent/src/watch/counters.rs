@@ -14,10 +14,6 @@ const COUNTER_FILES: [&str; 2] = [
 ];
 
 /// Returns every counter by its `nstat` name, such as `TcpExtIPReversePathFilter`.
-///
-/// # Errors
-///
-/// When the namespace cannot be entered.
 pub(crate) fn read(ns: &NetNs, name: &str) -> Result<BTreeMap<String, i64>, Failure> {
     ns.enter(|| {
         COUNTER_FILES
@@ -83,7 +79,6 @@ fn parse(text: &str) -> Vec<(String, i64)> {
 }
 
 /// Returns the counters that changed, with the differences.
-#[must_use]
 pub(crate) fn diff(
     before: &BTreeMap<String, i64>,
     after: &BTreeMap<String, i64>,

@@ -28,10 +28,6 @@ const LINK_STATE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Reads the state that the plan requests of a namespace. Returns `None` if the plan requests
 /// nothing. `real` is the mode of a real kube-proxy in the namespace, whose objects are not in the
 /// plan.
-///
-/// # Errors
-///
-/// When a program cannot be started, or the kernel does not answer.
 pub(crate) async fn read(
     ns: &NetNs,
     netlink: &NamespaceNetlink,

@@ -38,10 +38,6 @@ pub(crate) struct LiveCapture {
 
 impl LiveCapture {
     /// Starts a live capture.
-    ///
-    /// # Errors
-    ///
-    /// When the namespace cannot be entered or the kernel refuses the socket.
     pub(crate) fn open(
         attach_point: &AttachPoint,
         request: CaptureTarget,

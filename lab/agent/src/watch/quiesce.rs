@@ -39,10 +39,6 @@ impl Lab {
     /// Waits until no packets are in flight, and stops recording at that moment. Later packets
     /// would be recorded in some namespaces only, so that their paths would be incomplete. Returns
     /// the neighbours that were unresolved then.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel does not answer.
     pub(crate) async fn quiesce(
         &self,
         recorders: Recorders<'_>,

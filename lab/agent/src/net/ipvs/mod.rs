@@ -81,10 +81,6 @@ pub(crate) async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
 }
 
 /// Removes virtual servers with their real servers.
-///
-/// # Errors
-///
-/// When the kernel rejects the request.
 pub(crate) async fn remove(
     ns: &NetNs,
     name: &str,
@@ -108,10 +104,6 @@ pub(crate) async fn remove(
 }
 
 /// Changes the weight of real servers. A real server with weight 0 receives no new connections.
-///
-/// # Errors
-///
-/// When the kernel rejects the request.
 pub(crate) async fn set_weights(
     ns: &NetNs,
     name: &str,

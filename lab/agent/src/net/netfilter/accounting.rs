@@ -16,10 +16,6 @@ const NFNL_MSG_ACCT_NEW: u16 = 7 << 8;
 const NFACCT_NAME: u16 = 1;
 
 /// Creates objects with these names in a namespace.
-///
-/// # Errors
-///
-/// When the kernel rejects an object.
 pub(crate) fn create(ns: &NetNs, namespace: &str, names: &[String]) -> Result<(), Failure> {
     for name in names {
         let attribute = EncodedAttributes::default().with_text(NFACCT_NAME, name);

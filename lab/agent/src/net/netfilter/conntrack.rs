@@ -16,10 +16,6 @@ use svclab_model::plan::ConntrackFilter;
 use svclab_model::protocol::Failure;
 
 /// Deletes all conntrack entries of a namespace.
-///
-/// # Errors
-///
-/// When the kernel rejects the request.
 pub(crate) fn delete_all(ns: &NetNs, name: &str) -> Result<(), Failure> {
     // Without a tuple, the request deletes all entries (Linux v6.12,
     // `net/netfilter/nf_conntrack_netlink.c`, `ctnetlink_del_conntrack`).
@@ -37,10 +33,6 @@ pub(crate) fn delete_all(ns: &NetNs, name: &str) -> Result<(), Failure> {
 }
 
 /// Deletes the stale conntrack entries of a namespace, each by its tuple, like `conntrack -D`.
-///
-/// # Errors
-///
-/// When the kernel does not list its entries or rejects a deletion.
 pub(crate) fn delete_stale(
     ns: &NetNs,
     name: &str,

@@ -49,10 +49,6 @@ const COUNT_FILE: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 /// The kernel has one table for all namespaces and scans the whole table for a dump (Linux v6.12,
 /// `net/netfilter/nf_conntrack_netlink.c`, `ctnetlink_dump_table`), which takes about 10 ms. A
 /// namespace without entries is not dumped.
-///
-/// # Errors
-///
-/// When the namespace cannot be entered, or the kernel does not answer.
 pub(crate) fn read_entries(ns: &NetNs, name: &str) -> io::Result<Vec<ConntrackEntry>> {
     let mut entries = Vec::new();
     ns.enter(|| {

@@ -89,19 +89,11 @@ pub(crate) fn messages(mut received: &[u8]) -> impl Iterator<Item = Message<'_>>
 }
 
 /// Sends a request in the namespace of the calling thread, and waits for the response.
-///
-/// # Errors
-///
-/// When the kernel rejects the request.
 pub(crate) fn request(request: &Request<'_>) -> io::Result<()> {
     request_on(&open()?, request)
 }
 
 /// Sends a request on an open socket and waits for the response.
-///
-/// # Errors
-///
-/// When the kernel rejects the request.
 pub(crate) fn request_on(socket: &Socket, request: &Request<'_>) -> io::Result<()> {
     let flags = request.flags | NLM_F_ACK;
     let request = Request { flags, ..*request };
@@ -110,10 +102,6 @@ pub(crate) fn request_on(socket: &Socket, request: &Request<'_>) -> io::Result<(
 
 /// Sends a batch of requests to a netfilter subsystem on an open socket. The kernel applies all of
 /// them or none.
-///
-/// # Errors
-///
-/// When the kernel rejects a request.
 pub(crate) fn request_batch(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()> {
     let Some(first) = requests.first() else {
         return Ok(());
@@ -133,10 +121,6 @@ pub(crate) fn request_batch(socket: &Socket, requests: &[Request<'_>]) -> io::Re
 }
 
 /// Requests a dump in the namespace of the calling thread, and passes each message to `on_message`.
-///
-/// # Errors
-///
-/// When the kernel rejects the request.
 pub(crate) fn dump(command: u16, on_message: impl FnMut(Message<'_>)) -> io::Result<()> {
     let request = Request {
         command,
@@ -147,10 +131,6 @@ pub(crate) fn dump(command: u16, on_message: impl FnMut(Message<'_>)) -> io::Res
 }
 
 /// Opens a socket for requests in the namespace of the calling thread.
-///
-/// # Errors
-///
-/// When no descriptor is left.
 pub(crate) fn open() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;

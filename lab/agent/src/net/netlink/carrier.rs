@@ -30,10 +30,6 @@ pub(crate) struct LinkChanges(TokioSocket);
 
 impl LinkChanges {
     /// Subscribes to the notifications of a namespace.
-    ///
-    /// # Errors
-    ///
-    /// When the namespace cannot be entered or no descriptor is left.
     pub(crate) fn subscribe(ns: &NetNs, name: &str) -> Result<Self, Failure> {
         let open = || {
             let mut socket = TokioSocket::new(NETLINK_ROUTE)?;

@@ -15,10 +15,6 @@ use svclab_model::protocol::Failure;
 
 impl NamespaceNetlink {
     /// Changes interfaces and their addresses.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel rejects a change.
     pub(crate) async fn change_links(
         &self,
         plan: &Namespace,
@@ -56,10 +52,6 @@ impl NamespaceNetlink {
     }
 
     /// Sets an interface down.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel rejects the change.
     pub(crate) async fn set_link_down(&self, plan: &Namespace, name: &str) -> Result<(), Failure> {
         let link = LinkUnspec::new_with_index(self.index(plan, name)?).down();
         let result = self.handle.link().set(link.build()).execute().await;
@@ -87,10 +79,6 @@ impl NamespaceNetlink {
     }
 
     /// Removes and adds routes, neighbours and forwarding entries.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel rejects a change.
     pub(crate) async fn change_routes(
         &self,
         plan: &Namespace,

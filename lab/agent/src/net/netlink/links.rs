@@ -20,10 +20,6 @@ use svclab_model::protocol::{Failure, IP_ADDR};
 
 impl NamespaceNetlink {
     /// Attaches ports to their bridges, adds addresses, and brings all interfaces up.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel rejects a change.
     pub(crate) async fn bring_up(&self, plan: &Namespace) -> Result<(), Failure> {
         for link in &plan.links {
             let index = self.index(plan, &link.name)?;

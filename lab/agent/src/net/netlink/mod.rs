@@ -44,10 +44,6 @@ impl Drop for NamespaceNetlink {
 
 impl NamespaceNetlink {
     /// Opens a netlink socket in a namespace and brings its loopback interface up.
-    ///
-    /// # Errors
-    ///
-    /// When the namespace cannot be entered or no descriptor is left.
     pub(crate) async fn open(ns: &NetNs, plan: &Namespace) -> Result<Self, Failure> {
         let (connection, handle, _) = ns
             .enter(rtnetlink::new_connection)

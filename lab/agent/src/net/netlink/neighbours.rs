@@ -12,10 +12,6 @@ impl NamespaceNetlink {
     /// until the neighbour answers, or are dropped after 3 s by default (`mcast_solicit` times
     /// `retrans_time_ms`; Linux v6.12, `net/core/neighbour.c`, `__neigh_event_send` and
     /// `neigh_timer_handler`).
-    ///
-    /// # Errors
-    ///
-    /// When the kernel rejects the request.
     pub(crate) async fn unresolved_neighbours(&self) -> Result<Vec<IpAddr>, rtnetlink::Error> {
         let mut unresolved = Vec::new();
         let mut neighbours = self.handle.neighbours().get().execute();

@@ -16,10 +16,6 @@ use svclab_model::protocol::{Failure, IP_ROUTE, IP_RULE};
 
 impl NamespaceNetlink {
     /// Adds neighbours, forwarding entries and routes.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel rejects a change.
     pub(crate) async fn add_routes(&self, plan: &Namespace) -> Result<(), Failure> {
         let name = &plan.name;
         for neighbour in &plan.neighbours {
@@ -110,10 +106,6 @@ impl NamespaceNetlink {
     }
 
     /// Adds the routing rules.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel rejects a rule.
     pub(crate) async fn add_routing_rules(&self, plan: &Namespace) -> Result<(), Failure> {
         for rule in &plan.routing_rules {
             let result = self.add_routing_rule(rule).await;

@@ -105,10 +105,6 @@ pub(crate) async fn wait_until_idle(
 }
 
 /// Replaces the objects of every API server.
-///
-/// # Errors
-///
-/// When an object cannot be served.
 pub(crate) fn update_objects(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
     let names: Vec<String> = lab
         .plan

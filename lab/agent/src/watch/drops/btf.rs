@@ -30,7 +30,6 @@ pub(super) struct Btf {
 impl Btf {
     /// Parses the contents of `/sys/kernel/btf/vmlinux`. Returns `None` if the data is incomplete
     /// or has the byte order of another machine.
-    #[must_use]
     pub(super) fn new(bytes: Vec<u8>) -> Option<Self> {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
@@ -58,7 +57,6 @@ impl Btf {
     }
 
     /// Returns the offset of a structure's member in bytes. `path` leads into nested structures.
-    #[must_use]
     pub(super) fn offset(&self, structure: &str, path: &[&str]) -> Option<u32> {
         let mut type_offset = self.find(STRUCT, structure)?;
         let mut offset = 0;
@@ -71,7 +69,6 @@ impl Btf {
     }
 
     /// Returns the names of an enumeration's values.
-    #[must_use]
     pub(super) fn names(&self, enumeration: &str) -> HashMap<u32, String> {
         let Some(type_offset) = self.find(ENUM, enumeration) else {
             return HashMap::new();

@@ -69,7 +69,6 @@ pub(super) struct Offsets {
 
 impl Offsets {
     /// Reads the offsets from a kernel's type information. Returns `None` if a member is missing.
-    #[must_use]
     pub(super) fn from_btf(btf: &Btf) -> Option<Self> {
         let offset = |structure, path: &[&str]| i32::try_from(btf.offset(structure, path)?).ok();
         Some(Self {
@@ -200,7 +199,6 @@ fn field_on_stack(field: usize) -> i16 {
 
 /// Generates the program. It records drops in the namespaces of its set that belong to the user
 /// namespace with inode number `owner`.
-#[must_use]
 pub(super) fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<Instruction> {
     let (packet, device, net) = (7, 8, 9);
     let mut code = Assembler::default();

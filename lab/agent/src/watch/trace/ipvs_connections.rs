@@ -12,10 +12,6 @@ use svclab_model::evidence::IpvsConnection;
 const CONNECTIONS_FILE: &str = "/proc/thread-self/net/ip_vs_conn";
 
 /// Returns every IPVS connection of a namespace, or none if the kernel has no IPVS.
-///
-/// # Errors
-///
-/// When the namespace cannot be entered, or the list cannot be read.
 pub(super) fn read_connections(ns: &NetNs, name: &str) -> io::Result<Vec<IpvsConnection>> {
     match ns.enter(|| fs::read_to_string(CONNECTIONS_FILE))? {
         Ok(text) => Ok(text

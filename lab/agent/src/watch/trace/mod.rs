@@ -129,10 +129,6 @@ impl Trace {
     }
 
     /// Copies the events recorded so far into `evidence` and continues the trace.
-    ///
-    /// # Errors
-    ///
-    /// When a namespace cannot be entered, or the kernel does not answer.
     pub(crate) fn snapshot(&mut self, evidence: &mut Evidence) -> Result<(), Failure> {
         self.pause()?;
         self.resume()?;
@@ -145,10 +141,6 @@ impl Trace {
     }
 
     /// Reads all events until now and pauses reading until [`Trace::resume`].
-    ///
-    /// # Errors
-    ///
-    /// When a namespace cannot be entered, or the kernel does not answer.
     pub(crate) fn pause(&mut self) -> Result<(), Failure> {
         if self.reader.is_some() {
             self.paused_sockets = self.stop_and_decode()?;
@@ -157,10 +149,6 @@ impl Trace {
     }
 
     /// Continues reading.
-    ///
-    /// # Errors
-    ///
-    /// When no descriptor or no thread is left.
     pub(crate) fn resume(&mut self) -> Result<(), Failure> {
         let sockets = std::mem::take(&mut self.paused_sockets);
         let reader = Reader::start(sockets).map_err(|error| self.to_failure(&error))?;
@@ -169,10 +157,6 @@ impl Trace {
     }
 
     /// Ends the trace and moves the recorded events into `evidence`.
-    ///
-    /// # Errors
-    ///
-    /// When a namespace cannot be entered, or the kernel does not answer.
     pub(crate) fn end(mut self, evidence: &mut Evidence) -> Result<ClosingSockets, Failure> {
         self.pause()?;
         let gathered = std::mem::take(&mut self.recorded);

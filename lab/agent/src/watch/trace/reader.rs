@@ -34,10 +34,6 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Starts the thread.
-    ///
-    /// # Errors
-    ///
-    /// When no descriptor or no thread is left.
     pub(super) fn start(sockets: Vec<Socket>) -> io::Result<Self> {
         let (stop_signal, stop) = io::pipe()?;
         let thread = thread::Builder::new()
@@ -58,10 +54,6 @@ impl Reader {
     }
 
     /// Ends the thread and returns all messages that arrived until now.
-    ///
-    /// # Errors
-    ///
-    /// When the thread panicked.
     pub(super) fn end(mut self) -> io::Result<ReceivedMessages> {
         drop(self.stop.take());
         let ended = self.thread.take().map(JoinHandle::join);

@@ -22,10 +22,6 @@ pub(super) struct RuleLines {
 
 impl RuleLines {
     /// Reads the rules from the kernel.
-    ///
-    /// # Errors
-    ///
-    /// When the namespace cannot be entered, or the kernel does not answer.
     pub(super) fn read(ns: &NetNs) -> io::Result<Self> {
         let mut rules = Self::default();
         let mut last_lines: HashMap<ChainKey, u32> = HashMap::new();
@@ -59,7 +55,6 @@ impl RuleLines {
     }
 
     /// Returns the line number of a rule, from 1, or `None` if the rule does not exist.
-    #[must_use]
     pub(super) fn line(&self, family: u8, table: &str, handle: u64) -> Option<u32> {
         self.lines.get(&family)?.get(table)?.get(&handle).copied()
     }

@@ -37,10 +37,6 @@ pub(super) fn open(ns: &NetNs, group: Option<u32>) -> io::Result<Socket> {
 }
 
 /// Returns the number of messages that a socket lost.
-///
-/// # Errors
-///
-/// When the namespace cannot be entered, or the kernel's list cannot be read.
 pub(super) fn lost_messages(ns: &NetNs, socket: &Socket) -> io::Result<u64> {
     let inode = fstat(socket)?.st_ino;
     let text = ns.enter(|| fs::read_to_string(SOCKETS_FILE))??;

@@ -51,10 +51,6 @@ pub(super) struct TraceTable {
 
 impl TraceTable {
     /// Creates the table.
-    ///
-    /// # Errors
-    ///
-    /// When the namespace cannot be entered, or the kernel rejects the table.
     pub(super) fn create(ns: &NetNs) -> io::Result<Self> {
         let table_name = EncodedAttributes::default().with_text(1, NAME);
         let mut parts = vec![(NEW_TABLE, NLM_F_CREATE, table_name)];
