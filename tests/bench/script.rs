@@ -102,7 +102,7 @@ fn write_rules(plan: &Plan, directory: &Path) {
                 rules.v6.is_empty() && namespace.ipset.is_empty(),
                 "the script loads IPv4 rules only, and no sets"
             );
-            std::fs::write(directory.join(&namespace.name), &rules.v4)
+            std::fs::write(directory.join(&namespace.name), rules.v4.text())
                 .expect("the rules can be written");
         }
     }

@@ -22,8 +22,10 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use futures_util::future::join_all;
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::{Backend, Delta, Plan};
+use svclab_ruleset::iptables::script::{IptablesScript, Table as RuleTable};
 use svclab_runner::kernel::guest::{Cache, Guest, KernelRequest};
 use svclab_runner::kernel::{Agent, Host, Session};
+use svclab_test_support::append_text;
 use tokio::runtime::Runtime;
 
 /// Number of measurements of each trial.
@@ -228,9 +230,8 @@ fn start(runtime: &Runtime, place: Machine) -> Agent {
 
 /// Returns the plan with a set on the first node.
 fn with_set(mut plan: Plan) -> Plan {
-    node(&mut plan)
-        .ipset
-        .push_str("create TRIED hash:ip family inet\n");
+    let node = node(&mut plan);
+    append_text(&mut node.ipset, "create TRIED hash:ip family inet\n");
     plan
 }
 
@@ -246,12 +247,14 @@ fn changed_plan(plan: &Plan, object: ChangedObject) -> Plan {
     let mut plan = plan.clone();
     let node = node(&mut plan);
     match object {
-        ChangedObject::Entry => node.ipset.push_str("add TRIED 198.51.100.7\n"),
+        ChangedObject::Entry => append_text(&mut node.ipset, "add TRIED 198.51.100.7\n"),
         ChangedObject::Rule => {
             let rules = &mut node.iptables.as_mut().expect("rules").v4;
-            let nat = rules.find("*nat").expect("a table");
-            let end = nat + rules[nat..].find("COMMIT").expect("the end of the table");
-            rules.insert_str(end, "-A POSTROUTING -d 198.51.100.7 -j RETURN\n");
+            let add = |script: &mut IptablesScript| {
+                let nat = script.table_mut(RuleTable::Nat);
+                nat.append("POSTROUTING", "-d 198.51.100.7 -j RETURN");
+            };
+            rules.edit(add).expect("the planner renders the rules");
         }
     }
     plan

@@ -8,12 +8,12 @@ use std::{
 
 use svclab_rules::{
     calico::{self, Calico},
-    chains::Chains,
     docker::{self, Docker},
     flannel::{self, EarlierFlannel, Flannel, NodeState},
     ip_masq_agent::{self, IpMasqAgent},
 };
 use svclab_ruleset::ipset::{Family, IpsetScript, Set, SetType};
+use svclab_ruleset::iptables::chains::Chains;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Both iptables programs of Debian, as the infixes of their names.
@@ -97,10 +97,7 @@ fn check(name: &str, sets: &IpsetScript, scripts: &[IptablesScript]) {
         let (saved, _) = restore_and_save(backend, sets, scripts);
         let mut compared = 0;
         for (table, block) in scripts.iter().flat_map(IptablesScript::tables) {
-            let hooks = block
-                .commands
-                .iter()
-                .filter_map(|line| line.split(' ').nth(1));
+            let hooks = block.commands.iter().map(|command| command.chain.as_str());
             for chain in block.chains.iter().map(String::as_str).chain(hooks) {
                 let wanted: Vec<_> = model
                     .rules(table, chain)
@@ -234,8 +231,9 @@ fn s2_components_started_match_write_up_chain() {
     let mut kube_proxy = IptablesScript::new();
     let nat = kube_proxy.table_mut(Table::Nat);
     nat.declare_chain("KUBE-POSTROUTING");
-    nat.push_command(
-        "-I POSTROUTING -m comment --comment \"kubernetes postrouting rules\" -j KUBE-POSTROUTING",
+    nat.insert(
+        "POSTROUTING",
+        "-m comment --comment \"kubernetes postrouting rules\" -j KUBE-POSTROUTING",
     );
 
     let mut scripts = vec![

@@ -143,13 +143,13 @@ fn program_inputs(plan: &Plan) -> BTreeMap<(String, &'static str), String> {
     let mut inputs = BTreeMap::new();
     for namespace in &plan.namespaces {
         let name = || namespace.name.clone();
-        inputs.insert((name(), "ipset"), namespace.ipset.clone());
-        let lines = namespace.nft.lines();
+        inputs.insert((name(), "ipset"), namespace.ipset.text().to_owned());
+        let lines = namespace.nft.text().lines();
         let tables = lines.map(|line| line.trim_start_matches('\t').to_owned() + "\n");
         inputs.insert((name(), "nft"), tables.collect());
         if let Some(rules) = &namespace.iptables {
-            inputs.insert((name(), "iptables"), rules.v4.clone());
-            inputs.insert((name(), "ip6tables"), rules.v6.clone());
+            inputs.insert((name(), "iptables"), rules.v4.text().to_owned());
+            inputs.insert((name(), "ip6tables"), rules.v6.text().to_owned());
         }
     }
     inputs

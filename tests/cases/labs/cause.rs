@@ -4,7 +4,8 @@
 use libtest_mimic::{Failed, Trial};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::{Namespace, Plan, VirtualServer};
-use svclab_ruleset::nft;
+use svclab_ruleset::input::Input;
+use svclab_ruleset::iptables;
 use svclab_ruleset::nft::Table;
 use svclab_runner::kernel::{Agent, KernelError};
 use svclab_runner::run::Prepared;
@@ -154,7 +155,7 @@ fn change_kube_proxy_table(
     namespace: &mut Namespace,
     change: impl FnOnce(&mut Table) -> bool,
 ) -> Result<(), Failed> {
-    let mut ruleset = nft::parse(&namespace.nft).map_err(|problems| format!("{problems:?}"))?;
+    let mut ruleset = namespace.nft.state()?.clone();
     let table = ruleset
         .tables
         .first_mut()
@@ -162,7 +163,7 @@ fn change_kube_proxy_table(
     if !change(table) {
         return Err(format!("nothing to change in\n{table}").into());
     }
-    namespace.nft = ruleset.to_string();
+    namespace.nft = ruleset.into();
     Ok(())
 }
 
@@ -180,7 +181,8 @@ fn replace_line(
 ) -> Result<(), Failed> {
     let rules = namespace.iptables.as_mut().map(|rules| &mut rules.v4);
     let rules = rules.ok_or("the namespace has no iptables rules")?;
-    let (matching, rest): (Vec<&str>, Vec<&str>) = rules.lines().partition(|rule| *rule == line);
+    let lines = rules.text().lines();
+    let (matching, rest): (Vec<&str>, Vec<&str>) = lines.partition(|rule| *rule == line);
     if matching.len() != 1 || replacement == Some(line) {
         return Err(format!(
             "{} lines are `{line}`:\n{}",
@@ -189,28 +191,19 @@ fn replace_line(
         )
         .into());
     }
-    let lines = rules
-        .lines()
-        .filter_map(|own| if own == line { replacement } else { Some(own) });
-    *rules = lines.flat_map(|line| [line, "\n"]).collect();
+    let lines = rules.text().lines();
+    let lines = lines.filter_map(|own| if own == line { replacement } else { Some(own) });
+    let text: String = lines.flat_map(|line| [line, "\n"]).collect();
+    *rules = Input::from_text(text);
     Ok(())
 }
 
-/// Appends a line to a table.
+/// Appends a command to a table.
 fn append_line(namespace: &mut Namespace, table: &str, line: &str) -> Result<(), Failed> {
     let rules = namespace.iptables.as_mut().map(|rules| &mut rules.v4);
     let rules = rules.ok_or("the namespace has no iptables rules")?;
-    let table = format!("*{table}\n");
-    let begins = rules.find(&table);
-    if begins.is_none() {
-        rules.push_str(&table);
-        rules.push_str("COMMIT\n");
-    }
-    let from = begins.or_else(|| rules.find(&table)).unwrap_or_default();
-    let end = rules[from..]
-        .find("COMMIT\n")
-        .ok_or("the table has no COMMIT")?;
-    rules.insert_str(from + end, &format!("{line}\n"));
+    rules
+        .edit(|script| script.add_line(&mut iptables::script::Table::from_name(table), line))??;
     Ok(())
 }
 

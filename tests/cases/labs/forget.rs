@@ -4,6 +4,7 @@
 use libtest_mimic::{Failed, Trial};
 use svclab_runner::kernel::{KernelError, Session};
 use svclab_runner::run::Prepared;
+use svclab_test_support::append_text;
 use svclab_test_support::programs::with_agent;
 
 /// A case with a probe from a pod to node-a.
@@ -37,7 +38,7 @@ fn check_reset(prepared: &Prepared) -> Result<(), Failed> {
     plan.probes.retain(|probe| probe.name == "podToLocal");
     for namespace in &mut plan.namespaces {
         if namespace.name == "node-a" {
-            namespace.nft.push_str(AFFINITY_TABLE);
+            append_text(&mut namespace.nft, AFFINITY_TABLE);
         }
     }
     let (recorded, after_reset) = with_agent(async |agent| {

@@ -175,8 +175,8 @@ fn check_loads(minor: u8, family: Family, flavour: IptablesBackend) -> Result<()
             }
         }
         for command in &block.commands {
-            if !without_ipvs(command).is_empty() {
-                target_table.push_command(command);
+            if !without_ipvs(&command.to_string()).is_empty() {
+                target_table.push(command.clone());
             }
         }
     }

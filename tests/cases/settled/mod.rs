@@ -8,6 +8,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use svclab_model::evidence::{Attempt, Verdict};
 use svclab_model::plan::{Backend, Iptables, Plan, ProbeProtocol, Sysctl};
+use svclab_ruleset::input::Input;
 use svclab_runner::kernel::Host;
 use svclab_test_support::programs::agent;
 use svclab_test_support::{block_on, small_plan};
@@ -71,7 +72,7 @@ impl Lab {
     fn plan(&self, settle: bool, patience: Duration) -> Plan {
         let mut plan = small_plan();
         for namespace in &mut plan.namespaces {
-            namespace.ipset.clear();
+            namespace.ipset = Input::default();
             let (nat, filter) = match namespace.name.as_str() {
                 "router" => (self.nat, self.router),
                 "pod/default/web" => ("", self.server),
@@ -80,14 +81,13 @@ impl Lab {
             if let Some([router, server]) = &self.tables {
                 namespace.iptables = None;
                 let of_router = namespace.name == "router";
-                namespace
-                    .nft
-                    .clone_from(if of_router { router } else { server });
+                let tables = if of_router { router } else { server };
+                namespace.nft = Input::from_text(tables.as_str());
             } else {
                 namespace.iptables = Some(Iptables {
                     backend: self.backend,
-                    v4: format!("*nat\n{nat}COMMIT\n*filter\n{filter}COMMIT\n"),
-                    v6: String::new(),
+                    v4: Input::from_text(format!("*nat\n{nat}COMMIT\n*filter\n{filter}COMMIT\n")),
+                    v6: Input::default(),
                 });
             }
             if let Some((key, value)) = self.setting.filter(|_| namespace.name == "router") {

@@ -46,7 +46,7 @@ pub fn check_lab(bytes: &[u8]) {
                 let _ = Requirements::from_plan(&prepared.plan);
                 for namespace in &prepared.plan.namespaces {
                     let rules = namespace.iptables.iter();
-                    for text in rules.flat_map(|rules| [&rules.v4, &rules.v6]) {
+                    for text in rules.flat_map(|rules| [rules.v4.text(), rules.v6.text()]) {
                         assert!(!text.contains(['\0', '\r', '\u{1b}']), "{text:?}");
                     }
                 }

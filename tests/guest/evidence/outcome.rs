@@ -11,6 +11,7 @@ use svclab_judge::Judgement;
 use svclab_model::evidence::PacketKind;
 use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
 use svclab_model::plan::{EvidenceRequest, LinkKind, Plan};
+use svclab_ruleset::input::Input;
 use svclab_runner::run::Prepared;
 
 /// UDP port of VXLAN.
@@ -186,7 +187,8 @@ impl RunContext {
                 .iter()
                 .filter_map(|namespace| namespace.iptables.as_ref())
                 .any(|rules| {
-                    rules.v4.contains("-m statistic") || rules.v6.contains("-m statistic")
+                    let has_draw = |rules: &Input<_>| rules.text().contains("-m statistic");
+                    has_draw(&rules.v4) || has_draw(&rules.v6)
                 }),
             health_checks: !plan.health.is_empty(),
             all_answered: evidence

@@ -18,6 +18,7 @@ use pnet::packet::tcp::{TcpFlags, TcpPacket};
 use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
 use svclab_model::plan::Plan;
 use svclab_model::protocol::{Event, FailureKind, Request, VERSION};
+use svclab_ruleset::input::Input;
 use svclab_test_support::small_plan;
 
 fn attempts_of_probe<'a>(evidence: &'a Evidence, probe: &str) -> Vec<&'a Attempt> {
@@ -192,7 +193,7 @@ fn agent_invalid_request_keeps_other_labs() {
 
         let mut wrong = small_plan();
         wrong.namespaces[1].iptables.as_mut().expect("rules").v4 =
-            "*filter\n-A FORWARD --no-such-option\nCOMMIT\n".to_owned();
+            Input::from_text("*filter\n-A FORWARD --no-such-option\nCOMMIT\n");
         agent.send(&Request::Build {
             lab: 3,
             plan: Box::new(wrong),

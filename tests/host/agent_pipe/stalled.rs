@@ -9,6 +9,7 @@ use nix::libc::{SIGCONT, SIGSTOP};
 use svclab_model::evidence::{Evidence, Verdict};
 use svclab_model::plan::{Plan, Probe, ProbeProtocol, Server, ServerKind, Sysctl, Target};
 use svclab_model::protocol::{Event, FailureKind, Request};
+use svclab_ruleset::input::Input;
 use svclab_test_support::small_plan;
 
 use super::attempts_of_probe;
@@ -47,8 +48,9 @@ fn insert_rule(plan: &mut Plan, table: &str, rule: &str) {
     let router = plan.namespaces.iter_mut().find(|ns| ns.name == "router");
     let rules = router.and_then(|ns| ns.iptables.as_mut()).expect("rules");
     let begin = format!("*{table}\n");
-    assert!(rules.v4.contains(&begin));
-    rules.v4 = rules.v4.replacen(&begin, &format!("{begin}{rule}\n"), 1);
+    let text = rules.v4.text();
+    assert!(text.contains(&begin));
+    rules.v4 = Input::from_text(text.replacen(&begin, &format!("{begin}{rule}\n"), 1));
 }
 
 /// Returns a plan with two L7 balancers whose first backend drops packets. A probe that waits for

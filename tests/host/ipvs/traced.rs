@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::{Plan, Probe};
+use svclab_ruleset::input::Input;
 use svclab_ruleset::ipvs::{
     Forwarding, RealServer, SchedulerFlags, Transport, VirtualServer, VirtualServerKey,
 };
@@ -43,7 +44,7 @@ fn plan() -> Plan {
             continue;
         }
         router.iptables = None;
-        router.ipset.clear();
+        router.ipset = Input::default();
         for (served, by) in VIRTUAL_SERVERS {
             router.links[0].addresses.push(socket(served).ip().into());
             router.ipvs.push(VirtualServer {

@@ -25,6 +25,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use svclab_model::plan::Plan;
+use svclab_ruleset::input::{Input, ProgramInput};
 
 /// Returns the root directory of the project.
 pub fn root() -> &'static Path {
@@ -71,4 +72,9 @@ pub fn can_trace_drops() -> bool {
     let held = u64::from_str_radix(held.expect("a line").trim(), 16).expect("a number");
     // CAP_PERFMON and CAP_BPF, in the initial user namespace.
     held >> 38 & 3 == 3 && namespace.ino() == 0xEFFF_FFFD
+}
+
+/// Appends text to the input of a program.
+pub fn append_text<T: ProgramInput>(input: &mut Input<T>, text: &str) {
+    *input = Input::from_text(format!("{}{text}", input.text()));
 }

@@ -4,7 +4,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::append_text;
 use svclab_model::plan::{Iptables, Namespace, Neighbour, Plan, Route, RouteKind};
+use svclab_ruleset::input::Input;
 use svclab_runner::run::{prepare, select_labs};
 
 use crate::topologies;
@@ -131,7 +133,7 @@ impl Node {
         let namespace = plan.namespace("node-1").expect("a node").clone();
         let text = namespace.iptables.clone().expect("rules").v4;
         let mut rules: Vec<(String, Vec<String>)> = Vec::new();
-        for line in text.lines() {
+        for line in text.text().lines() {
             match line.strip_prefix('*') {
                 Some(table) => rules.push((table.to_owned(), Vec::new())),
                 None if line == "COMMIT" => {}
@@ -153,7 +155,7 @@ impl Node {
         }
         let rules = self.namespace.iptables.as_ref().expect("rules");
         self.namespace.iptables = Some(Iptables {
-            v4: text,
+            v4: Input::from_text(text),
             ..rules.clone()
         });
         let mut plan = plan.clone();
@@ -171,7 +173,7 @@ pub fn generate_pair(lab: &Plan, culprit: Culprit, random: &mut Random) -> Plant
     let mut sides = [Node::from_plan(lab), Node::from_plan(lab)];
     for side in &mut sides {
         let sets = "create ELSEWHERE hash:ip family inet\ncreate NOWHERE hash:ip family inet\n";
-        side.namespace.ipset.push_str(sets);
+        append_text(&mut side.namespace.ipset, sets);
         let filter = side.table("filter");
         filter.push("-A FORWARD -m set --match-set ELSEWHERE dst -j DROP".to_owned());
     }
@@ -211,7 +213,8 @@ fn change_harmlessly(side: &mut Node, index: u32, random: &mut Random) {
         }
         11..=13 => {
             let set = ["ELSEWHERE", "NOWHERE"][random.below(2)];
-            let _ = writeln!(side.namespace.ipset, "add {set} 10.98.{high}.{low}");
+            let entry = format!("add {set} 10.98.{high}.{low}\n");
+            append_text(&mut side.namespace.ipset, &entry);
         }
         14..=15 => side.namespace.routes.push(Route {
             to: format!("10.99.{high}.{low}/32").parse().expect("a network"),
@@ -297,7 +300,7 @@ fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> 
             vec![words.to_owned()]
         }
         Culprit::Entry => {
-            let _ = writeln!(bad.namespace.ipset, "add ELSEWHERE {WEB}");
+            append_text(&mut bad.namespace.ipset, &format!("add ELSEWHERE {WEB}\n"));
             vec![WEB.to_owned()]
         }
         Culprit::Route => {
@@ -340,7 +343,7 @@ fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> 
             vec![mark, marked.to_owned()]
         }
         Culprit::EntryAndRule => {
-            let _ = writeln!(bad.namespace.ipset, "add NOWHERE {WEB}");
+            append_text(&mut bad.namespace.ipset, &format!("add NOWHERE {WEB}\n"));
             let rule = "-m set --match-set NOWHERE dst -j DROP";
             forward(bad, rule);
             vec![WEB.to_owned(), rule.to_owned()]

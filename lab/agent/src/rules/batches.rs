@@ -14,7 +14,7 @@ use svclab_ruleset::nft;
 
 /// Maximum number of netlink bytes in one commit. The socket buffer has 212,992 bytes unless
 /// `net.core.wmem_default` of the host differs.
-pub const MAX_BATCH_BYTES: usize = 156_000;
+pub(crate) const MAX_BATCH_BYTES: usize = 156_000;
 
 /// Bytes of a rule with a comment, a set, a mark and a probability.
 const RULE_BYTES: usize = 1_300;
@@ -23,7 +23,7 @@ const RULE_BYTES: usize = 1_300;
 const CHAIN_BYTES: usize = 250;
 
 /// Returns the maximum number of netlink bytes for one line of a restore program's input.
-pub const fn netlink_bytes(line: &str) -> usize {
+pub(crate) const fn netlink_bytes(line: &str) -> usize {
     match line.as_bytes().first() {
         Some(b'-') => RULE_BYTES,
         Some(b':') => CHAIN_BYTES,
@@ -33,7 +33,7 @@ pub const fn netlink_bytes(line: &str) -> usize {
 
 /// Splits `input` into the inputs that `program` receives in sequence. A program that exits at the
 /// end of its input is started once for each part.
-pub fn split_for_program<'a>(program: &str, input: &'a str) -> Vec<Cow<'a, str>> {
+pub(crate) fn split_for_program<'a>(program: &str, input: &'a str) -> Vec<Cow<'a, str>> {
     match program {
         "nft" => nft::split_batches(input)
             .into_iter()

@@ -39,7 +39,7 @@ enum LoaderKind {
 }
 
 /// Program that waits for the next batch.
-pub struct Loader {
+pub(crate) struct Loader {
     namespace: String,
     program: String,
     kind: LoaderKind,
@@ -58,7 +58,7 @@ pub struct Loader {
 }
 
 /// Programs that wait for more rules, by namespace and program name.
-pub type Loaders = HashMap<(String, String), Loader>;
+pub(crate) type Loaders = HashMap<(String, String), Loader>;
 
 impl Loader {
     /// Starts `ipset` or a restore program of iptables in a namespace.
@@ -66,7 +66,7 @@ impl Loader {
     /// # Errors
     ///
     /// When the program does not exist or cannot be started.
-    pub fn start(ns: &NetNs, namespace: &str, program: &str) -> Result<Self, Failure> {
+    pub(crate) fn start(ns: &NetNs, namespace: &str, program: &str) -> Result<Self, Failure> {
         let (manner, arguments): (_, &[&str]) = if program == "ipset" {
             (LoaderKind::Set, &["-"])
         } else {
@@ -98,7 +98,7 @@ impl Loader {
     /// # Errors
     ///
     /// When the program rejects a line. The failure contains the line and the program's message.
-    pub async fn load(&mut self, batch: &str) -> Result<(), Failure> {
+    pub(crate) async fn load(&mut self, batch: &str) -> Result<(), Failure> {
         self.batches += 1;
         let marker = format!("# batch {}\n", self.batches);
         let marker_input = match self.kind {
@@ -167,7 +167,7 @@ impl Loader {
 /// # Errors
 ///
 /// When the program cannot be started or rejects a line.
-pub async fn load(
+pub(crate) async fn load(
     loaders: &mut Loaders,
     ns: &NetNs,
     name: &str,

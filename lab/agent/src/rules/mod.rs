@@ -21,14 +21,14 @@ use svclab_ruleset::nft::Ruleset;
 
 /// Maximum number of programs that wait without input, and of namespaces that are loaded in
 /// parallel. Each program uses memory, which is scarce in a guest.
-pub const MAX_PARALLEL: usize = 16;
+pub(crate) const MAX_PARALLEL: usize = 16;
 
 /// Program that loads nftables tables. It is not kept running, because a change of tables replaces
 /// them as a whole.
 const NFT: &str = "nft";
 
 /// Rules and sets to load into a namespace, with the programs that wait for them.
-pub struct PendingLoad<'a> {
+pub(crate) struct PendingLoad<'a> {
     ns: NetNs,
     namespace: &'a str,
     stays_running: bool,
@@ -39,7 +39,7 @@ pub struct PendingLoad<'a> {
 
 impl PendingLoad<'_> {
     /// Returns the number of waiting programs.
-    pub fn count_waiting(&self) -> usize {
+    pub(crate) fn count_waiting(&self) -> usize {
         let programs = self.loads.iter();
         programs.filter(|(_, _, program)| program.is_some()).count()
     }
@@ -85,7 +85,7 @@ fn start_single_input(ns: &NetNs, namespace: &str, program: &str) -> Result<Chil
 /// # Errors
 ///
 /// When a program is missing or cannot be started.
-pub fn prepare<'a>(
+pub(crate) fn prepare<'a>(
     ns: &NetNs,
     namespace: &'a Namespace,
     stays_running: bool,
@@ -123,7 +123,7 @@ pub fn prepare<'a>(
 /// # Errors
 ///
 /// When a program rejects a line. The failure contains the line and the program's message.
-pub async fn load(pending: PendingLoad<'_>) -> Result<Loaders, Failure> {
+pub(crate) async fn load(pending: PendingLoad<'_>) -> Result<Loaders, Failure> {
     let mut loaders = Loaders::new();
     for (program, input, process) in pending.loads {
         let process = match process {
@@ -183,7 +183,7 @@ async fn run_to_end(
 /// # Errors
 ///
 /// When `nft` is missing or rejects a line.
-pub async fn change_tables(
+pub(crate) async fn change_tables(
     ns: &NetNs,
     namespace: &str,
     change: &TablesChange,
@@ -211,7 +211,7 @@ pub async fn change_tables(
 /// # Errors
 ///
 /// When `nft` is missing or rejects a line.
-pub async fn flush_affinity(
+pub(crate) async fn flush_affinity(
     ns: &NetNs,
     namespace: &str,
     tables: &Input<Ruleset>,
@@ -246,7 +246,7 @@ pub async fn flush_affinity(
 }
 
 /// Returns the tables in the input of a restore program.
-pub fn table_names(input: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn table_names(input: &str) -> impl Iterator<Item = &str> {
     input
         .lines()
         .filter_map(|line| line.strip_prefix('*'))

@@ -21,7 +21,7 @@ use svclab_ruleset::iptables::script::Table;
 /// # Errors
 ///
 /// When the plan's own rules cannot be read.
-pub async fn read_iptables(
+pub(crate) async fn read_iptables(
     ns: &NetNs,
     plan: &Namespace,
     events: &[TraceEvent],
@@ -94,7 +94,7 @@ async fn run_save(
 
 /// Returns the output of `nft list ruleset` if packets matched a table that iptables did not print.
 /// Returns `None` if there is no such table, or if `nft` fails.
-pub async fn read_nft(
+pub(crate) async fn read_nft(
     ns: &NetNs,
     name: &str,
     events: &[TraceEvent],

@@ -9,6 +9,7 @@ use svclab_model::evidence::{DropEvidence, DroppedPacket, Evidence};
 use svclab_model::plan::{
     Backend, EvidenceRequest, Iptables, Plan, Probe, ProbeProtocol, Sysctl, Target,
 };
+use svclab_ruleset::input::Input;
 
 use crate::small_plan;
 
@@ -121,11 +122,11 @@ pub fn drop_plan(backend: Backend, times: u32, ttl_expires: bool) -> Plan {
     for namespace in &mut plan.namespaces {
         match namespace.name.as_str() {
             "router" => {
-                namespace.ipset.clear();
+                namespace.ipset = Input::default();
                 namespace.iptables = Some(Iptables {
                     backend,
-                    v4: RULES.to_owned(),
-                    v6: String::new(),
+                    v4: Input::from_text(RULES),
+                    v6: Input::default(),
                 });
                 for setting in &mut namespace.sysctls {
                     if setting.link.as_deref() == Some("client") {

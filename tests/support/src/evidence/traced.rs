@@ -7,6 +7,7 @@ use std::time::Duration;
 use svclab_model::evidence::trace::{RuleVerdict, TraceEvent, TracePoint};
 use svclab_model::evidence::{Evidence, SavedRules};
 use svclab_model::plan::{Backend, Iptables, Plan};
+use svclab_ruleset::input::Input;
 
 use crate::small_plan;
 
@@ -62,11 +63,11 @@ pub fn router_plan(backend: Backend) -> Plan {
     plan.evidence.trace = vec!["router".to_owned()];
     for namespace in &mut plan.namespaces {
         if namespace.name == "router" {
-            namespace.ipset.clear();
+            namespace.ipset = Input::default();
             namespace.iptables = Some(Iptables {
                 backend,
-                v4: V4.to_owned(),
-                v6: V6.to_owned(),
+                v4: Input::from_text(V4),
+                v6: Input::from_text(V6),
             });
         }
     }
