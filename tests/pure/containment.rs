@@ -52,7 +52,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ),
     (
         "The results contain this certificate in every format, and in JSON a digest of each state.",
-        &["lab/report/src/certificate.rs certificate_is_in_every_format"],
+        &["lab/report/src/text/certificate.rs certificate_is_in_every_format"],
     ),
     (
         "Counters, leases, neighbour states and set members with a timeout are not compared.",

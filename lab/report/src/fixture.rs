@@ -4,7 +4,7 @@ use svclab_judge::ClaimVerdict;
 use svclab_runner::results::CaseResult;
 pub use svclab_runner::results::fixture::*;
 
-use crate::claims::{ClaimLine, Declared, determine_statuses};
+use crate::commands::claims::{ClaimLine, Declared, determine_statuses};
 use crate::{Format, Options};
 
 /// Renders the run in a format.

@@ -13,42 +13,19 @@
 //! # }
 //! ```
 
-pub mod bisect;
-mod case_text;
-mod certificate;
-pub mod claims;
-mod comments;
-pub mod diff;
-pub mod doctor;
-mod flow_table;
-pub mod folder;
-mod format;
-mod github;
-mod human;
-pub mod journey;
-mod json;
-mod junit;
-mod markdown;
-mod output;
-pub mod pcapng;
-pub mod ps;
-pub mod refused;
-pub mod replay;
+mod commands;
+mod formats;
 pub mod schema;
-mod several;
-mod text_util;
-pub mod verify;
-pub mod version_history;
-mod whole;
-pub mod why;
+mod text;
 mod writer;
 
 #[cfg(test)]
 mod fixture;
 
-pub use format::Format;
-pub use github::inert;
-pub use several::MultiWriter;
-pub use text_util::shell_quote;
-pub use whole::AtomicFileWriter;
+pub use commands::{bisect, claims, diff, doctor, ps, replay, verify, version_history, why};
+pub use formats::github::inert;
+pub use formats::{Format, folder, pcapng};
+pub use text::{journey, refused, shell_quote};
+pub use writer::atomic_file::AtomicFileWriter;
+pub use writer::multi::MultiWriter;
 pub use writer::{Options, Writer};

@@ -4,9 +4,9 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
-use super::claims::{self, Claims};
-use super::replay::{self, ReplayDocument};
-use super::{diff, doctor, ps};
+use crate::commands::claims::{self, Claims};
+use crate::commands::replay::{self, ReplayDocument};
+use crate::commands::{diff, doctor, ps};
 use svclab_experiment::bisect::{self, Bisection};
 use svclab_experiment::verify::{self, Verification};
 use svclab_experiment::why;
@@ -111,8 +111,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::fixture;
-    use crate::{Format, Options};
+    use crate::{Format, Options, fixture};
 
     fn run() -> Value {
         let json = fixture::render(Format::Json, Options::default());
@@ -167,12 +166,12 @@ mod tests {
             validation_errors(&claims(), &document),
             Vec::<String>::new()
         );
-        let document = serde_json::to_value(super::super::verify::tests::document()).unwrap();
+        let document = serde_json::to_value(crate::commands::verify::tests::document()).unwrap();
         assert_eq!(
             validation_errors(&verification(), &document),
             Vec::<String>::new()
         );
-        let document = serde_json::to_value(super::super::bisect::tests::document()).unwrap();
+        let document = serde_json::to_value(crate::commands::bisect::tests::document()).unwrap();
         assert_eq!(
             validation_errors(&bisection(), &document),
             Vec::<String>::new()
@@ -205,7 +204,7 @@ mod tests {
 
     #[test]
     fn bisection_schema_rejects_invalid_documents() {
-        let document = serde_json::to_value(super::super::bisect::tests::document()).unwrap();
+        let document = serde_json::to_value(crate::commands::bisect::tests::document()).unwrap();
         for (pointer, value) in [
             ("/schema", Value::from(SCHEMA)),
             ("/breaks/0/0/kind", Value::from("house")),

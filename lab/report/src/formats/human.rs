@@ -2,19 +2,19 @@
 
 use std::io::{self, Write};
 
-use super::case_text::{CaseRenderer, strip_colours};
-use super::writer::{Options, Writer};
-use super::{certificate, flow_table, text_util};
+use crate::text::case::{CaseRenderer, strip_colours};
+use crate::text::{self, certificate, flow_table};
+use crate::writer::{Options, Writer};
 use svclab_runner::results::Event;
 
 /// Writer of text for people.
-pub(super) struct Human<'a, W> {
+pub(crate) struct Human<'a, W> {
     out: W,
     options: Options<'a>,
 }
 
 impl<'a, W: Write> Human<'a, W> {
-    pub(super) fn new(out: W, options: Options<'a>) -> Self {
+    pub(crate) fn new(out: W, options: Options<'a>) -> Self {
         Self { out, options }
     }
 }
@@ -47,7 +47,7 @@ impl<W: Write> Writer for Human<'_, W> {
             } => {
                 self.out
                     .write_all(flow_table::render_tables(&results.flows).as_bytes())?;
-                writeln!(self.out, "{}", text_util::render_summary(results, *took))?;
+                writeln!(self.out, "{}", text::render_summary(results, *took))?;
                 if let Some(certificate) = &results.certificate {
                     self.out
                         .write_all(certificate::render_text(certificate).as_bytes())?;
@@ -61,8 +61,7 @@ impl<W: Write> Writer for Human<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Format;
-    use crate::fixture;
+    use crate::{Format, fixture};
 
     fn render(options: Options<'_>) -> String {
         fixture::render(Format::Human, options)

@@ -1,4 +1,10 @@
-//! Provides text helpers that several formats share.
+//! Renders the parts of a report as text: one file for each, and helpers for all of them.
+
+pub(crate) mod case;
+pub(crate) mod certificate;
+pub(crate) mod flow_table;
+pub mod journey;
+pub mod refused;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,7 +14,7 @@ use svclab_diagnostic::printable::is_control;
 use svclab_runner::results::{Results, Summary};
 
 /// Wraps text into lines of at most `width` characters. A longer word has its own line.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
@@ -23,13 +29,13 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// Indents each line by two spaces and terminates it.
-pub(super) fn indent_lines(text: &str) -> String {
+pub(crate) fn indent_lines(text: &str) -> String {
     text.lines()
         .fold(String::new(), |text, line| text + "  " + line + "\n")
 }
 
 /// Renders a duration in seconds, to the hundredth: `3.02 s`.
-pub(super) fn render_seconds(milliseconds: u64) -> String {
+pub(crate) fn render_seconds(milliseconds: u64) -> String {
     let hundredths = milliseconds.saturating_add(5) / 10;
     format!("{}.{:02} s", hundredths / 100, hundredths % 100)
 }
@@ -60,7 +66,7 @@ pub fn shell_quote(text: &str) -> String {
 }
 
 /// Renders the counts: `12 passed, 1 failed, 0 errors`.
-pub(super) fn render_counts(summary: Summary) -> String {
+pub(crate) fn render_counts(summary: Summary) -> String {
     let errors = if summary.errors == 1 {
         "error"
     } else {
@@ -73,7 +79,7 @@ pub(super) fn render_counts(summary: Summary) -> String {
 }
 
 /// Joins items as a sentence does: `a, b and c`.
-pub(super) fn join_and<T: AsRef<str>>(items: &[T]) -> String {
+pub(crate) fn join_and<T: AsRef<str>>(items: &[T]) -> String {
     let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
     match items.split_last() {
         Some((last, front)) if !front.is_empty() => format!("{} and {last}", front.join(", ")),
@@ -84,7 +90,7 @@ pub(super) fn join_and<T: AsRef<str>>(items: &[T]) -> String {
 
 /// Renders the whole run in a line:
 /// `12 passed, 1 failed, 0 errors in 3.2 s on Linux 6.12.43 (iptables v1.8.9, ipset v7.17)`.
-pub(super) fn render_summary(results: &Results, took: Duration) -> String {
+pub(crate) fn render_summary(results: &Results, took: Duration) -> String {
     let kernels: BTreeSet<&str> = results
         .cases
         .iter()
@@ -117,7 +123,7 @@ pub(super) fn render_summary(results: &Results, took: Duration) -> String {
 }
 
 /// Describes the cases without a result. Returns `None` if all have one.
-pub(super) fn describe_lost(results: &Results) -> Option<String> {
+pub(crate) fn describe_lost(results: &Results) -> Option<String> {
     let cases = match results.count_missing_results() {
         0 => return None,
         1 => "1 case has".to_owned(),

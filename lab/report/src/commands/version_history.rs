@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::text_util::wrap;
+use crate::text::wrap;
 use svclab_rules::kube_proxy::change::HistoryEntry;
 use svclab_rules::kube_proxy::history::{
     CONNTRACK, IPTABLES_NODE, IPTABLES_SERVICES, IPVS, IPVS_KERNEL, KUBELET, NFTABLES, OBJECTS,

@@ -1,7 +1,6 @@
 //! Combines the claim results of all cases of a run.
 
-mod cover;
-pub(super) use cover::cover;
+pub(crate) mod cover;
 mod differ;
 mod natural;
 mod print;

@@ -1,4 +1,8 @@
-//! Defines the interface of all output formats: a writer of run events.
+//! Defines the writer of run events, the interface of all output formats, and general writers.
+
+pub(crate) mod atomic_file;
+pub(crate) mod multi;
+pub(crate) mod until_closed;
 
 use std::io::{self, Write};
 
@@ -8,14 +12,14 @@ use svclab_runner::results::Event;
 pub struct Options<'a> {
     /// Whether to include everything observed in each case, and its claims.
     pub verbose: bool,
-    /// Whether the output may contain colours, which only [`super::Format::Human`] uses. For
+    /// Whether the output may contain colours, which only [`crate::Format::Human`] uses. For
     /// stdout, use `AutoStream::choice(&stdout()) != ColorChoice::Never` of anstream, which
     /// considers the terminal, `NO_COLOR` and `CLICOLOR_FORCE`.
     pub colour: bool,
     /// Command that repeats a case, without the case name: `svclab run` with the options that the
     /// case depends on.
     pub rerun_command: String,
-    /// Output for the Markdown table of [`super::Format::Github`]: the file of
+    /// Output for the Markdown table of [`crate::Format::Github`]: the file of
     /// `GITHUB_STEP_SUMMARY`, opened for appending.
     pub summary: Option<Box<dyn Write + 'a>>,
 }

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use super::comments::comments;
-use super::journey::render_case_journeys;
-use super::junit::Junit;
-use super::pcapng::Pcapng;
-use super::writer::{Options, Writer};
+use crate::formats::junit::Junit;
+use crate::formats::packet_comments::comments;
+use crate::formats::pcapng::Pcapng;
+use crate::text::journey::render_case_journeys;
+use crate::writer::{Options, Writer};
 use svclab_diagnostic::files;
 use svclab_diagnostic::printable::{PrintableWriter, TextKind, printable};
 use svclab_model::evidence::Evidence;

@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::text_util::join_and;
+use crate::text::join_and;
 use svclab_diagnostic::printable::one_line;
 use svclab_dump::{Difference, DumpChange, Owner, Side};
 
@@ -231,7 +231,7 @@ impl Styles {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use svclab_dump::{File, NodeDump};
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::writer::Writer;
+use crate::writer::Writer;
 use svclab_diagnostic::files::UnfinishedFile;
 use svclab_runner::results::Event;
 

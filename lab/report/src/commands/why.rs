@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use super::text_util::wrap;
+use crate::text::wrap;
 use svclab_experiment::bisect::Difference;
 use svclab_experiment::why::{
     ChangeResult, DescribedChange, FailingProbe, Finding, Fix, Origin, ProbeCount, TriedChanges,

@@ -197,7 +197,7 @@ fn render_counts(counts: &[OutcomeCount]) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]

@@ -1,13 +1,22 @@
-//! Defines the output formats of a run and their writers.
+//! Defines the output formats of a run: one file for each, with the parts that only it uses.
+
+pub mod folder;
+pub(crate) mod github;
+pub(crate) mod human;
+pub(crate) mod json;
+pub(crate) mod junit;
+pub(crate) mod markdown;
+pub(crate) mod packet_comments;
+pub mod pcapng;
 
 use std::io::Write;
 
-use super::github::Github;
-use super::human::Human;
-use super::json::Json;
-use super::junit::Junit;
-use super::output::UntilClosed;
-use super::writer::{Options, Writer};
+use crate::formats::github::Github;
+use crate::formats::human::Human;
+use crate::formats::json::Json;
+use crate::formats::junit::Junit;
+use crate::writer::until_closed::UntilClosed;
+use crate::writer::{Options, Writer};
 use svclab_diagnostic::printable::{PrintableWriter, TextKind};
 
 /// Output format of a run: `--format`.

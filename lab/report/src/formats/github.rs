@@ -12,20 +12,21 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use super::case_text::{CaseRenderer, strip_colours};
-use super::writer::{Options, Writer};
-use super::{certificate, markdown, text_util};
+use crate::formats::markdown;
+use crate::text::case::{CaseRenderer, strip_colours};
+use crate::text::{self, certificate};
+use crate::writer::{Options, Writer};
 use svclab_diagnostic::printable::printable;
 use svclab_runner::results::{CaseResult, CaseStatus, Event, FileLine, Results, Summary};
 
 /// Writer of workflow commands.
-pub(super) struct Github<'a, W> {
+pub(crate) struct Github<'a, W> {
     out: W,
     options: Options<'a>,
 }
 
 impl<'a, W: Write> Github<'a, W> {
-    pub(super) fn new(out: W, options: Options<'a>) -> Self {
+    pub(crate) fn new(out: W, options: Options<'a>) -> Self {
         Self { out, options }
     }
 
@@ -41,7 +42,7 @@ impl<'a, W: Write> Github<'a, W> {
             rerun_command: &self.options.rerun_command,
         };
         for (lab, cases) in results.by_lab() {
-            let counts = text_util::render_counts(Summary::from_cases(cases.iter().copied()));
+            let counts = text::render_counts(Summary::from_cases(cases.iter().copied()));
             writeln!(
                 self.out,
                 "::group::{}",
@@ -73,11 +74,11 @@ impl<W: Write> Writer for Github<'_, W> {
         } = event
         {
             self.log(results)?;
-            let summary = text_util::render_summary(results, *took);
+            let summary = text::render_summary(results, *took);
             for line in printable(&summary).lines() {
                 writeln!(self.out, "{}", inert(line))?;
             }
-            if let Some(lost) = text_util::describe_lost(results) {
+            if let Some(lost) = text::describe_lost(results) {
                 let title = escape_property("cases without a result");
                 writeln!(self.out, "::error title={title}::{}", escape_data(&lost))?;
             }
@@ -158,8 +159,7 @@ fn defused(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Format;
-    use crate::fixture;
+    use crate::{Format, fixture};
 
     /// Undoes the escapes in the order of the runner, `%25` last.
     fn unescape(text: &str, escapes: &[(&str, &str)]) -> String {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anstream::adapter::strip_str;
 use anstyle::{AnsiColor, Style};
 
-use super::text_util::wrap;
+use crate::text::wrap;
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd};
 use svclab_judge::{AddressBook, conclusion, describe_rewrite, find_reply, find_request};
 use svclab_model::evidence::{AddressPair, Verdict};

@@ -76,7 +76,7 @@ fn first_observation(part: &Part) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claims::Refutation;
+    use crate::commands::claims::Refutation;
 
     fn part(confirmed: &[&str], refuted: &[(&str, &str)]) -> Part {
         Part {

@@ -1,14 +1,14 @@
 //! Renders a run as a Markdown page: a table of the labs, and one of the cases that did not pass.
 
-use super::case_text::render_observation;
-use super::{certificate, text_util};
+use crate::text::case::render_observation;
+use crate::text::{self, certificate};
 use svclab_runner::results::{CaseResult, CaseStatus, Results, Summary};
 
 /// Maximum number of rows of a page: GitHub rejects step summaries above 1 MiB.
 const MAX_ROWS: usize = 200;
 
 /// Renders the page. `summary` is the summary line of the run.
-pub(super) fn render_page(results: &Results, summary: &str) -> String {
+pub(crate) fn render_page(results: &Results, summary: &str) -> String {
     let labs = results.by_lab();
     let labs = labs.iter().map(|(lab, cases)| {
         let counts = Summary::from_cases(cases.iter().copied());
@@ -19,7 +19,7 @@ pub(super) fn render_page(results: &Results, summary: &str) -> String {
             counts.passed,
             counts.failed,
             counts.errors,
-            text_util::render_seconds(time)
+            text::render_seconds(time)
         )
     });
     let mut parts = vec![

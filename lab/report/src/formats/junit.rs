@@ -6,20 +6,20 @@ use std::time::Duration;
 use indexmap::IndexSet;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::case_text::CaseRenderer;
-use super::writer::{Options, Writer};
-use super::{certificate, text_util};
+use crate::text::case::CaseRenderer;
+use crate::text::{self, certificate};
+use crate::writer::{Options, Writer};
 use svclab_runner::certify::Certificate;
 use svclab_runner::results::{CaseResult, CaseStatus, Event, Results};
 
 /// Writer of `JUnit` XML.
-pub(super) struct Junit<'a, W> {
+pub(crate) struct Junit<'a, W> {
     out: W,
     options: Options<'a>,
 }
 
 impl<'a, W: Write> Junit<'a, W> {
-    pub(super) fn new(out: W, options: Options<'a>) -> Self {
+    pub(crate) fn new(out: W, options: Options<'a>) -> Self {
         Self { out, options }
     }
 }
@@ -69,7 +69,7 @@ fn report(results: &Results, took: Duration, renderer: CaseRenderer<'_>) -> Repo
             "the run was interrupted; unfinished cases are missing",
         ));
     }
-    if let Some(lost) = text_util::describe_lost(results) {
+    if let Some(lost) = text::describe_lost(results) {
         suite.add_test_case(incomplete_run(&lost));
     }
     if let Some(certificate) = &results.certificate {
@@ -180,8 +180,7 @@ fn time(case: &CaseResult) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Format;
-    use crate::fixture;
+    use crate::{Format, fixture};
 
     #[test]
     fn report_labs_are_suites_and_cases_are_tests() {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Writer;
+use crate::Writer;
 use svclab_runner::results::Event;
 
 /// Writer that passes every event to several writers.
@@ -21,8 +21,7 @@ impl Writer for MultiWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture;
-    use crate::{Format, Options};
+    use crate::{Format, Options, fixture};
 
     /// Output on a full disk.
     struct Full;

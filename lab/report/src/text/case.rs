@@ -3,8 +3,7 @@
 
 use anstyle::{AnsiColor, Style};
 
-use super::refused;
-use super::text_util::{render_seconds, shell_quote};
+use crate::text::{refused, render_seconds, shell_quote};
 use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome, render_observed};
 use svclab_runner::results::flows::FlowOutcome;
 use svclab_runner::results::{CaseResult, CaseStatus, RunError};
@@ -21,17 +20,17 @@ const LABEL: Style = Style::new().dimmed();
 
 /// Renderer for the result of a case.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct CaseRenderer<'a> {
+pub(crate) struct CaseRenderer<'a> {
     /// Whether to print everything observed and the claims, instead of only unexpected results.
-    pub(super) verbose: bool,
+    pub(crate) verbose: bool,
     /// Command that repeats a case, without the case name.
-    pub(super) rerun_command: &'a str,
+    pub(crate) rerun_command: &'a str,
 }
 
 impl CaseRenderer<'_> {
     /// Renders the case as a line:
     /// `PASS canal-stale-rule/stale=present  call: timeout 1  (3.02 s)`.
-    pub(super) fn head(case: &CaseResult) -> String {
+    pub(crate) fn head(case: &CaseResult) -> String {
         let style = match case.result {
             CaseStatus::Pass => PASS,
             CaseStatus::Fail => FAIL,
@@ -56,7 +55,7 @@ impl CaseRenderer<'_> {
 
     /// Renders the details, each line terminated by a newline. For a passed case without `verbose`,
     /// these are only traffic shifts after steps and requests that API servers refused.
-    pub(super) fn details(self, case: &CaseResult) -> String {
+    pub(crate) fn details(self, case: &CaseResult) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
             if self.verbose || !probe.holds {
@@ -108,7 +107,7 @@ impl CaseRenderer<'_> {
     }
 
     /// Renders [`CaseRenderer::details`] without colours and without indentation.
-    pub(super) fn plain_details(self, case: &CaseResult) -> String {
+    pub(crate) fn plain_details(self, case: &CaseResult) -> String {
         let details = strip_colours(&self.details(case));
         details
             .lines()
@@ -118,7 +117,7 @@ impl CaseRenderer<'_> {
     }
 
     /// Renders everything observed in a case, expected or not, without colours.
-    pub(super) fn render_observed(case: &CaseResult) -> String {
+    pub(crate) fn render_observed(case: &CaseResult) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
             text.line(&format!("{}: {}", probe.name, render_observation(probe)));
@@ -140,7 +139,7 @@ impl CaseRenderer<'_> {
 }
 
 /// Removes colours from a text.
-pub(super) fn strip_colours(text: &str) -> String {
+pub(crate) fn strip_colours(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }
 
@@ -166,7 +165,7 @@ fn summarize_probes(probes: &[ProbeOutcome]) -> String {
 }
 
 /// Renders the observations of a probe.
-pub(super) fn render_observation(probe: &ProbeOutcome) -> String {
+pub(crate) fn render_observation(probe: &ProbeOutcome) -> String {
     or_nothing(render_observed(&probe.observed))
 }
 

@@ -7,10 +7,9 @@ use anstyle::{AnsiColor, Style};
 
 use super::which::{render_full, render_short};
 use super::{ClaimLine, ClaimStatus};
-use crate::case_text::strip_colours;
-use crate::output::UntilClosed;
-use crate::text_util::join_and;
-use crate::text_util::wrap;
+use crate::text::case::strip_colours;
+use crate::text::{join_and, wrap};
+use crate::writer::until_closed::UntilClosed;
 
 const CONFIRMED: Style = AnsiColor::Green.on_default().bold();
 const REFUTED: Style = AnsiColor::Red.on_default().bold();

@@ -2,16 +2,16 @@
 
 use std::io::{self, Write};
 
-use super::writer::Writer;
+use crate::writer::Writer;
 use svclab_runner::results::Event;
 
 /// Writer of JSON.
-pub(super) struct Json<W> {
+pub(crate) struct Json<W> {
     out: W,
 }
 
 impl<W: Write> Json<W> {
-    pub(super) fn new(out: W) -> Self {
+    pub(crate) fn new(out: W) -> Self {
         Self { out }
     }
 }
@@ -29,8 +29,7 @@ impl<W: Write> Writer for Json<W> {
 
 #[cfg(test)]
 mod tests {
-    use crate::fixture;
-    use crate::{Format, Options};
+    use crate::{Format, Options, fixture};
     use svclab_runner::results::Results;
 
     #[test]

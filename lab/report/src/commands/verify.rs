@@ -7,9 +7,8 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use indexmap::IndexSet;
 
-use super::diff::Document;
-use super::refused;
-use super::text_util::{indent_lines, render_seconds, wrap};
+use crate::commands::diff::Document;
+use crate::text::{indent_lines, refused, render_seconds, wrap};
 use svclab_experiment::OutcomeCount;
 use svclab_experiment::verify::{
     ChangedFlow, FlowShift, NotCompared, RulesDiffer, Share, SharesDiffer, ShiftTimes, SideInfo,
@@ -316,7 +315,7 @@ fn paint(word: &str, colour: AnsiColor, colour_enabled: bool) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use svclab_dump::{Difference, DumpChange, DumpLocation, Side};
     use svclab_experiment::ConnectionOutcome;

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use comfy_table::{ContentArrangement, Table, presets};
 use indexmap::{IndexMap, IndexSet};
 
-use super::case_text::strip_colours;
-use super::claims::cover;
-use super::text_util::wrap;
+use crate::commands::claims::cover::cover;
+use crate::text::case::strip_colours;
+use crate::text::wrap;
 use svclab_runner::results::flows::{
     CellOutcome, FactCoverage, FlowCell, FlowObservation, FlowRow, FlowTable, Reason,
 };
@@ -23,7 +23,7 @@ const DIFFERS: &str = "≠";
 type Notes<'t> = IndexMap<&'t str, IndexSet<&'t str>>;
 
 /// Renders all tables, each terminated by a newline, and the number of facts that they cover.
-pub(super) fn render_tables(tables: &[FlowTable]) -> String {
+pub(crate) fn render_tables(tables: &[FlowTable]) -> String {
     let mut text = String::new();
     for table in tables {
         text.push_str(&render_table(table));

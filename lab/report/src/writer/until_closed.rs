@@ -4,13 +4,13 @@ use std::io::{self, ErrorKind, Write};
 
 /// Output that discards everything after the reader has closed its end.
 #[derive(Debug)]
-pub(super) struct UntilClosed<W> {
+pub(crate) struct UntilClosed<W> {
     out: W,
     closed: bool,
 }
 
 impl<W: Write> UntilClosed<W> {
-    pub(super) fn new(out: W) -> Self {
+    pub(crate) fn new(out: W) -> Self {
         Self { out, closed: false }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::text_util;
+use crate::text;
 use svclab_runner::certify::{Certificate, Section};
 
 /// Number of digits shown of a digest.
@@ -12,7 +12,7 @@ const DIGEST_DIGITS: usize = 12;
 const MAX_LINES: usize = 20;
 
 /// Renders a certificate. The first line is a summary; the text ends with a newline.
-pub(super) fn render_text(certificate: &Certificate) -> String {
+pub(crate) fn render_text(certificate: &Certificate) -> String {
     let mut text = format!("{}\n", headline(certificate));
     for (part, why) in &certificate.unread {
         let _ = writeln!(text, "  cannot read {part}: {why}");
@@ -32,7 +32,7 @@ pub(super) fn render_text(certificate: &Certificate) -> String {
 }
 
 /// Renders the summary in one line.
-pub(super) fn headline(certificate: &Certificate) -> String {
+pub(crate) fn headline(certificate: &Certificate) -> String {
     if certificate.unchanged {
         let digest = certificate.after.get(..DIGEST_DIGITS).unwrap_or_default();
         let entries: usize = certificate.compared.values().sum();
@@ -49,7 +49,7 @@ pub(super) fn headline(certificate: &Certificate) -> String {
         .collect();
     format!(
         "certificate: this machine has changed: {}",
-        text_util::join_and(&parts)
+        text::join_and(&parts)
     )
 }
 
