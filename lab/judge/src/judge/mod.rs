@@ -1,15 +1,20 @@
 //! Compares the evidence of a case with its expectations. Output: a [`Judgement`].
 
+pub(crate) mod claim;
+pub(crate) mod doubt;
+pub(crate) mod probe;
+pub(crate) mod step;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::address_book::AddressBook;
-use super::check::Check;
-use super::claim::{ClaimOutcome, ClaimVerdict};
-use super::probe::{self, ProbeOutcome};
-use super::traffic_shift::{StepContext, StepOutcome};
-use super::{doubtful, kernel_state, nft_tables, retransmissions, rule};
+use crate::address_book::AddressBook;
+use crate::check::Check;
+use crate::check::{iptables, kernel_state, nft_tables, retransmissions};
+use crate::judge::claim::{ClaimOutcome, ClaimVerdict};
+use crate::judge::probe::ProbeOutcome;
+use crate::judge::step::{StepContext, StepOutcome};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_journey::Frame;
 use svclab_model::evidence::{Attempt, Evidence, KernelState};
@@ -238,7 +243,7 @@ impl<'a> Judge<'a> {
     pub fn judge(&self, evidence: &Evidence) -> Judgement {
         let mut judgement = self.check(&self.row.expected, evidence);
         judgement.claims = self.check_claims(evidence, judgement.holds());
-        judgement.doubtful = doubtful::find_doubtful(&self.row.expected, &judgement, evidence);
+        judgement.doubtful = doubt::find_doubtful(&self.row.expected, &judgement, evidence);
         judgement
     }
 
@@ -574,7 +579,7 @@ impl<'a> Judge<'a> {
                     let held = evidence.kernel_state.get(&netns);
                     held.and_then(|held| nft_tables::chain_rules(held, &chain.table, &chain.chain))
                 } else {
-                    rule::chain_rules(&evidence.rules, &netns, &chain.table, &chain.chain)
+                    iptables::chain_rules(&evidence.rules, &netns, &chain.table, &chain.chain)
                 };
                 let is_expected = |seen: &[String]| {
                     if is_native {
@@ -612,7 +617,7 @@ impl<'a> Judge<'a> {
                 let hits = if is_native {
                     nft_tables::count_hits(evidence, &netns, rule)
                 } else {
-                    rule::count_hits(&evidence.rules, &netns, rule)
+                    iptables::count_hits(&evidence.rules, &netns, rule)
                 };
                 // An unrecorded trace event might be a match of the rule.
                 let missed = if is_native { evidence.trace_missed } else { 0 };

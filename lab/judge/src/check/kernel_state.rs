@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::SocketAddr;
 
-use super::check::Check;
-use super::nft_tables;
+use crate::check::Check;
+use crate::check::nft_tables;
 use svclab_model::evidence::{KernelState, LinkState};
 use svclab_ruleset::ipvs::VirtualServerKey;
 use svclab_scenario::expectation::{LinkExpectation, SetExpectation, VirtualServerExpectation};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use super::address_book::AddressBook;
+use crate::address_book::AddressBook;
 use svclab_journey::journey::{
     Hop, Journey, Kind, PacketPath, PathEnd, Rewrite, RuleMatch, SysctlValue, ingress_interface,
 };

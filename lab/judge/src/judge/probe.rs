@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::address_book::AddressBook;
+use crate::address_book::AddressBook;
 use svclab_model::evidence::{Attempt, Verdict};
 use svclab_scenario::expectation::{ANY, ProbeExpectation, SourcePort};
 

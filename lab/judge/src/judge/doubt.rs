@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use super::check::Check;
-use super::judge::Judgement;
-use super::traffic_shift::render_duration;
+use crate::check::Check;
+use crate::judge::Judgement;
+use crate::judge::step::render_duration;
 use svclab_model::evidence::Evidence;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::Expected;
@@ -96,9 +96,9 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
 
 #[cfg(test)]
 mod tests {
-    use super::super::StepOutcome;
-    use super::super::traffic_shift::TrafficShift;
     use super::*;
+    use crate::StepOutcome;
+    use crate::judge::step::TrafficShift;
     use svclab_model::evidence::{Attempt, StepEvidence, Verdict};
     use svclab_scenario::expectation::{CounterExpectation, StepExpectation};
 

@@ -1,5 +1,10 @@
 //! Defines the result of an expectation other than a verdict.
 
+pub(crate) mod iptables;
+pub(crate) mod kernel_state;
+pub(crate) mod nft_tables;
+pub(crate) mod retransmissions;
+
 use serde::{Deserialize, Serialize};
 
 /// Result of comparing an expectation, other than a verdict, with the evidence.

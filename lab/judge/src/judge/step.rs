@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::paths::possible_endpoints;
+use crate::paths::possible_endpoints;
 use svclab_journey::{Frame, Payload};
 use svclab_model::evidence::{Attempt, Direction, Packet, StepEvidence, Verdict};
 use svclab_model::plan::{Plan, Probe};
