@@ -3,36 +3,23 @@
 use svclab_model::evidence::SavedRules;
 use svclab_scenario::expectation::RuleExpectation;
 
-/// Returns the rules of a chain in order, without counters. `None` if the table or the chain does
-/// not exist.
-#[must_use]
-pub fn chain_rules(
+/// Returns the rules of a chain in order, without counters. The rules of both address families and
+/// of both backends follow each other in the order of `saved`. `None` if no saved rules have the
+/// chain.
+pub(crate) fn chain_rules(
     saved: &[SavedRules],
     netns: &str,
     table: &str,
     chain: &str,
 ) -> Option<Vec<String>> {
-    let text = &saved
-        .iter()
-        .find(|rules| rules.namespace == netns && rules.ip_version == 4)?
-        .text;
     let prefix = format!("-A {chain} ");
-    let mut is_in_table = false;
-    let mut found = None;
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix('*') {
-            is_in_table = name.trim() == table;
-        } else if is_in_table
-            && line
-                .strip_prefix(':')
-                .and_then(|line| line.split(' ').next())
-                == Some(chain)
-        {
-            found = Some(Vec::new());
-        } else if is_in_table
-            && let Some((_, appended)) = line
-                .strip_prefix('[')
-                .and_then(|line| line.split_once("] "))
+    let mut found: Option<Vec<String>> = None;
+    for line in table_lines(saved, netns, table) {
+        if let Some(declared) = line.strip_prefix(':') {
+            if declared.split(' ').next() == Some(chain) {
+                found.get_or_insert_default();
+            }
+        } else if let Some((_, appended)) = split_counter(line)
             && let (Some(rules), Some(rule)) = (found.as_mut(), appended.strip_prefix(&prefix))
         {
             rules.push(rule.to_owned());
@@ -42,44 +29,40 @@ pub fn chain_rules(
 }
 
 /// Returns the number of packets that matched rules of a chain whose text contains `rule.rule`.
-/// `None` if there is no such rule.
-#[must_use]
-pub fn count_hits(saved: &[SavedRules], netns: &str, rule: &RuleExpectation) -> Option<u64> {
-    saved
-        .iter()
-        .filter(|rules| rules.namespace == netns)
-        .filter_map(|rules| count_hits_in_text(&rules.text, rule))
-        .reduce(u64::saturating_add)
+/// `None` if there is no such rule, or if its counter cannot be parsed.
+pub(crate) fn count_hits(saved: &[SavedRules], netns: &str, rule: &RuleExpectation) -> Option<u64> {
+    let prefix = format!("-A {} ", rule.chain);
+    let counters = table_lines(saved, netns, &rule.table).filter_map(|line| {
+        let (counters, appended) = split_counter(line)?;
+        let text = appended.strip_prefix(&prefix)?;
+        text.contains(rule.rule.trim()).then_some(counters)
+    });
+    let packets = counters.map(|counters| counters.split(':').next()?.parse::<u64>().ok());
+    // An unparsable counter makes the sum meaningless.
+    packets.reduce(|sum, packets| Some(sum?.saturating_add(packets?)))?
 }
 
-fn count_hits_in_text(text: &str, rule: &RuleExpectation) -> Option<u64> {
-    let prefix = format!("-A {} ", rule.chain);
-    let mut table = "";
-    let mut found: Option<u64> = None;
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix('*') {
-            table = name.trim();
-        }
-        if table != rule.table {
-            continue;
-        }
-        // Format: `[packets:bytes] -A CHAIN …`
-        let Some((counter, appended)) = line
-            .strip_prefix('[')
-            .and_then(|line| line.split_once("] "))
-        else {
-            continue;
-        };
-        let Some(rule_text) = appended.strip_prefix(&prefix) else {
-            continue;
-        };
-        if rule_text.contains(rule.rule.trim()) {
-            // An unparsable counter makes the sum meaningless.
-            let packets: u64 = counter.split(':').next()?.parse().ok()?;
-            found = Some(found.unwrap_or(0).saturating_add(packets));
-        }
-    }
-    found
+/// Returns the lines of a table in all saved rules of a namespace.
+fn table_lines<'s>(
+    saved: &'s [SavedRules],
+    netns: &str,
+    table: &str,
+) -> impl Iterator<Item = &'s str> {
+    let own = saved.iter().filter(move |rules| rules.namespace == netns);
+    own.flat_map(move |rules| {
+        let mut is_in_table = false;
+        rules.text.lines().filter(move |line| {
+            if let Some(name) = line.strip_prefix('*') {
+                is_in_table = name.trim() == table;
+            }
+            is_in_table
+        })
+    })
+}
+
+/// Splits `[packets:bytes] -A CHAIN …` into the counters and the rule.
+fn split_counter(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix('[')?.split_once("] ")
 }
 
 #[cfg(test)]
@@ -115,5 +98,26 @@ mod tests {
         );
         assert_eq!(hits_of("-j RETURN"), Some(4));
         assert_eq!(hits_of("-j MASQUERADE"), None);
+    }
+
+    #[test]
+    fn chain_rules_both_families_and_backends_count() {
+        let saved = |backend, ip_version, rules: &str| SavedRules {
+            namespace: "n".to_owned(),
+            backend,
+            ip_version,
+            text: format!("*nat\n:A - [0:0]\n{rules}COMMIT\n"),
+        };
+        let all = [
+            saved(Backend::Nft, 4, ""),
+            saved(Backend::Nft, 6, "[0:0] -A A -j SIX\n"),
+            saved(Backend::Legacy, 4, "[2:9] -A A -j LEGACY\n"),
+        ];
+        let rules = |saved: &[SavedRules], table| chain_rules(saved, "n", table, "A");
+        let expected = ["-j SIX", "-j LEGACY"].map(str::to_owned);
+        assert_eq!(rules(&all, "nat").unwrap(), expected);
+        assert_eq!(rules(&all[..1], "nat").unwrap(), Vec::<String>::new());
+        assert_eq!(rules(&all, "filter"), None);
+        assert_eq!(rules(&all[1..2], "nat").unwrap(), expected[..1]);
     }
 }
