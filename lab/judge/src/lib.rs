@@ -8,10 +8,12 @@ mod judge;
 mod paths;
 
 pub use address_book::AddressBook;
-pub use check::Check;
+pub use check::{Check, LinkContent, SetContent};
 pub use conclusion::{conclusion, describe_rewrite, describe_rule, find_reply, find_request};
-pub use judge::claim::{ClaimOutcome, ClaimVerdict};
-pub use judge::probe::{Observed, ProbeOutcome, render_observed, summarize};
-pub use judge::step::{StepOutcome, TrafficShift, render_duration};
+pub use judge::claim::{ClaimDifference, ClaimOutcome, ClaimVerdict};
+pub use judge::doubt::Doubt;
+pub use judge::probe::{Observed, ProbeOutcome, summarize};
+pub use judge::step::StepOutcome;
+pub use judge::traffic_shift::{TrafficShift, render_duration};
 pub use judge::{Judge, JudgedCase, JudgedStage, Judgement};
 pub use paths::{called_service, possible_endpoints};

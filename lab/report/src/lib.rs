@@ -15,16 +15,18 @@
 
 mod commands;
 mod formats;
+pub mod results;
 pub mod schema;
 mod text;
 mod writer;
 
 #[cfg(test)]
-mod fixture;
+mod tests;
 
 pub use commands::{bisect, claims, diff, doctor, ps, replay, verify, version_history, why};
 pub use formats::github::inert;
 pub use formats::{Format, folder, pcapng};
+pub use text::expectation::describe_observed;
 pub use text::{journey, refused, shell_quote};
 pub use writer::atomic_file::AtomicFileWriter;
 pub use writer::multi::MultiWriter;

@@ -11,13 +11,13 @@ use svclab_experiment::bisect::{self, Bisection};
 use svclab_experiment::verify::{self, Verification};
 use svclab_experiment::why;
 use svclab_model::evidence::Verdict;
+use svclab_runner::results::case_evidence;
 use svclab_runner::results::journeys::{self, Journeys};
-use svclab_runner::results::{Results, SCHEMA, case_evidence};
 
 /// Returns the schema of `svclab run --format json`, in JSON Schema 2020-12.
 #[must_use]
 pub fn results() -> Schema {
-    let mut schema = schema_for::<Results>(SCHEMA);
+    let mut schema = schema_for::<crate::results::Document>(crate::results::SCHEMA);
     // The generated schema of a map of verdicts allows any key.
     if let Some(observed) = schema.pointer_mut("/$defs/Observed") {
         for verdict in Verdict::ALL {
@@ -111,10 +111,11 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::{Format, Options, fixture};
+    use crate::tests::render_run;
+    use crate::{Format, Options};
 
     fn run() -> Value {
-        let json = fixture::render(Format::Json, Options::default());
+        let json = render_run(Format::Json, Options::default());
         serde_json::from_str(&json).unwrap()
     }
 
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn schemas_printed_documents_are_valid() {
         assert_eq!(validation_errors(&results(), &run()), Vec::<String>::new());
-        let document = claims::document(fixture::claims());
+        let document = claims::document(claims::tests::all_statuses());
         let document = serde_json::to_value(document).unwrap();
         assert_eq!(
             validation_errors(&claims(), &document),
@@ -187,7 +188,7 @@ mod tests {
     fn diff_schema_rejects_invalid_documents() {
         let document = serde_json::to_value(diff::tests::document()).unwrap();
         for (pointer, value) in [
-            ("/schema", Value::from(SCHEMA)),
+            ("/schema", Value::from(crate::results::SCHEMA)),
             ("/same", Value::Null),
             ("/differences/0/location/of", Value::from("house")),
             ("/differences/0/change", Value::from("gone")),
@@ -206,7 +207,7 @@ mod tests {
     fn bisection_schema_rejects_invalid_documents() {
         let document = serde_json::to_value(crate::commands::bisect::tests::document()).unwrap();
         for (pointer, value) in [
-            ("/schema", Value::from(SCHEMA)),
+            ("/schema", Value::from(crate::results::SCHEMA)),
             ("/breaks/0/0/kind", Value::from("house")),
             ("/fixes", Value::Null),
             ("/trials/0/class", Value::from("fine")),
@@ -250,9 +251,9 @@ mod tests {
 
     #[test]
     fn claims_schema_rejects_invalid_documents() {
-        let document = claims::document(fixture::claims());
+        let document = claims::document(claims::tests::all_statuses());
         for (pointer, value) in [
-            ("/schema", Value::from(SCHEMA)),
+            ("/schema", Value::from(crate::results::SCHEMA)),
             ("/claims/0/verdict", Value::from("maybe")),
             ("/claims/0/cases", Value::Null),
             ("/claims/1/reason", Value::Null),

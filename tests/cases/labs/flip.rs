@@ -6,6 +6,7 @@ use std::time::Duration;
 use libtest_mimic::Failed;
 use svclab_judge::{Judge, Judgement};
 use svclab_model::evidence::Evidence;
+use svclab_report::results::CheckDocument;
 use svclab_runner::run::Prepared;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::{Expected, ProbeExpectation, Row, SourcePort};
@@ -51,14 +52,14 @@ pub fn check_every_expectation(prepared: &Prepared, evidence: &Evidence) -> Resu
 /// Whether the failures include the inverted expectation, with expected and observed values.
 fn has_failure(judgement: &Judgement, name: &str) -> bool {
     let probes = judgement.probes.iter().filter(|probe| !probe.holds);
-    let checks = judgement.checks().filter(|check| !check.holds);
-    let steps = judgement.steps.iter().filter(|step| !step.holds);
-    let steps = steps.map(|step| (step.name.clone(), step.expected.is_some()));
+    let checks = judgement.checks().filter(|check| !check.holds());
+    let steps = judgement.steps.iter().filter(|step| !step.holds());
+    let steps = steps.map(|step| (step.name.clone(), step.within.is_some()));
     let failures: Vec<(String, bool)> = probes
         .map(|probe| (probe.name.clone(), probe.expected.is_some()))
-        .chain(checks.map(|check| {
+        .chain(checks.map(CheckDocument::from).map(|check| {
             (
-                check.target.clone(),
+                check.target,
                 !check.expected.is_empty() && !check.observed.is_empty(),
             )
         }))

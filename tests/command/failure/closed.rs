@@ -135,7 +135,7 @@ fn run_write_with_closed_stdout_writes_complete_files() {
     let (code, told) = run_with_streams(&mut command, Stream::Closed, Stream::Read);
     assert_eq!((code, told.as_str()), (Some(1), ""));
     let json = fs::read_to_string(directory.path().join("results.json")).expect("results");
-    let results: svclab_runner::results::Results =
+    let results: svclab_report::results::Document =
         serde_json::from_str(&json).expect("whole results");
     assert_eq!(results.summary.failed, 2);
     let junit = fs::read_to_string(directory.path().join("junit.xml")).expect("JUnit");

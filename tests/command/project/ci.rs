@@ -9,7 +9,8 @@ use std::process::{Command, Output};
 
 use quick_junit::{NonSuccessKind, Report, TestCaseStatus};
 use serde_json::Value;
-use svclab_runner::results::{CaseStatus, Results};
+use svclab_report::results::Document;
+use svclab_runner::results::CaseStatus;
 use svclab_test_support::ordinary_or_full;
 use svclab_test_support::programs::agent;
 
@@ -116,7 +117,7 @@ impl Workspace {
             let text = fs::read_to_string(self.path().join(file));
             text.unwrap_or_else(|error| panic!("{file}: {error}"))
         };
-        let results: Results = serde_json::from_str(&read(json)).expect("results");
+        let results: Document = serde_json::from_str(&read(json)).expect("results");
         let report = Report::deserialize_from_str(&read(junit)).expect("JUnit");
         let count_in_report = |wanted: CaseStatus| {
             let cases = report

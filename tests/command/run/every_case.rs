@@ -224,7 +224,8 @@ fn run_invalid_lab_is_in_json_results() {
     let text = run_labs(directory.path(), &["--format", "json"]);
     let document: Value = serde_json::from_str(&text).expect("JSON");
     assert_matches_schema(&document, include_str!("../../schema/results.v1.json"));
-    let results: Results = serde_json::from_value(document).expect("results");
+    let results: svclab_report::results::Document =
+        serde_json::from_value(document).expect("results");
     let brief = results.cases.iter().map(|case| {
         let place = case.location.as_ref().map(ToString::to_string);
         let error = case.error.as_ref();

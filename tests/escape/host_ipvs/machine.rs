@@ -18,7 +18,7 @@ use svclab_model::evidence::DropEvidence;
 use svclab_report::doctor::Document;
 use svclab_runner::kernel::Host;
 use svclab_runner::kernel::doctor::Availability;
-use svclab_runner::results::{CaseStatus, Results};
+use svclab_runner::results::CaseStatus;
 use svclab_test_support::block_on;
 
 use super::attempt::{Attempts, RUN_ATTEMPTS, SYSCTL};
@@ -110,7 +110,8 @@ pub fn run_as_init() -> ! {
         // For readers of the console.
         eprint!("{}", String::from_utf8_lossy(&output.stderr));
     }
-    let results: Option<Results> = serde_json::from_slice(&ran.stdout).ok();
+    let results: Option<svclab_report::results::Document> =
+        serde_json::from_slice(&ran.stdout).ok();
     let doctor: Option<Document> = serde_json::from_slice(&doctor.stdout).ok();
     let findings = doctor.map(|document| document.diagnosis.findings);
     let guest_report = GuestReport {

@@ -12,6 +12,7 @@ use svclab_model::evidence::PacketKind;
 use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
 use svclab_model::plan::{EvidenceRequest, LinkKind, Plan};
 use svclab_ruleset::input::Input;
+use svclab_report::results::CheckDocument;
 use svclab_runner::run::Prepared;
 
 /// UDP port of VXLAN.
@@ -80,6 +81,7 @@ impl RunOutcome {
         let ground = RunContext::from_evidence(plan, evidence);
         let mut lines = BTreeSet::new();
         for check in judgement.checks() {
+            let check = CheckDocument::from(check);
             lines.insert(format!(
                 "check {}: {}: {}",
                 check.target, check.expected, check.holds

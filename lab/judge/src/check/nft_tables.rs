@@ -1,8 +1,9 @@
 //! Reads native nftables tables, and counts how many packets matched their rules. Most rules have
 //! no counter, so the kernel's trace events are counted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use crate::check::SetContent;
 use svclab_model::evidence::trace::TracePoint;
 use svclab_model::evidence::{Evidence, KernelState, TraceEvent};
 use svclab_model::plan::Backend;
@@ -19,14 +20,14 @@ fn find_table(held: &KernelState, name: &str) -> Option<Table> {
 }
 
 /// Returns the rules of a chain in order, with their comments. `None` if the chain does not exist.
-pub fn chain_rules(held: &KernelState, name: &str, chain: &str) -> Option<Vec<String>> {
+pub(crate) fn chain_rules(held: &KernelState, name: &str, chain: &str) -> Option<Vec<String>> {
     let table = find_table(held, name)?;
     let rules = table.chain(chain)?.rules.iter();
     Some(rules.map(ToString::to_string).collect())
 }
 
 /// Whether two lists of rules have the same meaning, regardless of the notation of `nft`.
-pub fn is_equivalent(left: &[String], right: &[String]) -> bool {
+pub(crate) fn is_equivalent(left: &[String], right: &[String]) -> bool {
     let canonical_rules =
         |rules: &[String]| -> Vec<String> { rules.iter().map(|rule| canonical(rule)).collect() };
     canonical_rules(left) == canonical_rules(right)
@@ -34,20 +35,21 @@ pub fn is_equivalent(left: &[String], right: &[String]) -> bool {
 
 /// Returns the type of a set or map, such as `ipv4_addr . inet_service : verdict`, and its entries
 /// without comments. `None` if it does not exist.
-pub fn find_set(held: &KernelState, name: &str, set: &str) -> Option<(String, BTreeSet<String>)> {
+pub(crate) fn find_set(held: &KernelState, name: &str, set: &str) -> Option<SetContent> {
     let table = find_table(held, name)?;
     let set = table.set(set)?;
-    let kind = set.type_line.trim_start_matches("type ");
+    let kind = set.type_line.trim_start_matches("type ").to_owned();
     let entries = set.elements.iter().map(|element| match &element.value {
         Some(value) => format!("{} : {value}", element.key),
         None => element.key.clone(),
     });
-    Some((kind.to_owned(), entries.collect()))
+    let members = entries.collect();
+    Some(SetContent { kind, members })
 }
 
 /// Returns the number of packets that matched rules of a chain whose text contains `rule.rule`.
 /// `None` if there is no such rule.
-pub fn count_hits(evidence: &Evidence, netns: &str, rule: &RuleExpectation) -> Option<u64> {
+pub(crate) fn count_hits(evidence: &Evidence, netns: &str, rule: &RuleExpectation) -> Option<u64> {
     let rules = chain_rules(evidence.kernel_state.get(netns)?, &rule.table, &rule.chain)?;
     let (family, name) = rule.table.split_once(' ')?;
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
@@ -77,6 +79,8 @@ pub fn count_hits(evidence: &Evidence, netns: &str, rule: &RuleExpectation) -> O
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use svclab_scenario::count::Count;
 
@@ -127,10 +131,10 @@ table ip kube-proxy {
 
     #[test]
     fn find_set_map_returns_type_and_entries() {
-        let (kind, entries) = find_set(&kernel_state(), "ip kube-proxy", "services").unwrap();
-        assert_eq!(kind, "inet_proto . inet_service : verdict");
+        let found = find_set(&kernel_state(), "ip kube-proxy", "services").unwrap();
+        assert_eq!(found.kind, "inet_proto . inet_service : verdict");
         let expected = ["tcp . 80 : drop", "udp . 53 : goto a"].map(str::to_owned);
-        assert_eq!(entries, BTreeSet::from(expected));
+        assert_eq!(found.members, BTreeSet::from(expected));
         assert_eq!(find_set(&kernel_state(), "ip other", "services"), None);
     }
 

@@ -27,7 +27,7 @@ struct PacketKey {
 
 /// Returns the intervals of each packet, in the order in which the packets were first captured.
 /// `packets` are frames with their times in nanoseconds, in order of time.
-pub fn intervals<'a>(packets: impl Iterator<Item = (u64, &'a Frame)>) -> Vec<Vec<Duration>> {
+pub(crate) fn intervals<'a>(packets: impl Iterator<Item = (u64, &'a Frame)>) -> Vec<Vec<Duration>> {
     let mut packets_by_key: Vec<(PacketKey, u64, Vec<Duration>)> = Vec::new();
     for (time, frame) in packets {
         let identity = PacketKey {
@@ -53,7 +53,7 @@ pub fn intervals<'a>(packets: impl Iterator<Item = (u64, &'a Frame)>) -> Vec<Vec
 
 /// Whether the intervals of a packet match the expected intervals within the maximum wait. Later
 /// retransmissions, as seen on a busy machine, are ignored.
-pub fn matches(expected: &[Duration], observed: &[Duration], patience: Duration) -> bool {
+pub(crate) fn matches(expected: &[Duration], observed: &[Duration], patience: Duration) -> bool {
     let mut sum = Duration::ZERO;
     let required = expected
         .iter()
@@ -74,19 +74,6 @@ pub fn matches(expected: &[Duration], observed: &[Duration], patience: Duration)
             let ratio = seen.as_secs_f64() / expected.as_secs_f64();
             (MIN_INTERVAL_RATIO..MAX_INTERVAL_RATIO).contains(&ratio)
         })
-}
-
-/// Renders intervals, such as `1 s, 2.02 s`.
-pub fn render_intervals(pauses: &[Duration]) -> String {
-    let rendered: Vec<String> = pauses
-        .iter()
-        .map(|pause| {
-            let hundredths = format!("{:.2}", pause.as_secs_f64());
-            let short = hundredths.trim_end_matches('0').trim_end_matches('.');
-            format!("{short} s")
-        })
-        .collect();
-    rendered.join(", ")
 }
 
 #[cfg(test)]
@@ -130,13 +117,5 @@ mod tests {
         assert!(matches_expected(&[1.0, 2.01, 4.02, 8.0], 8));
         assert!(!matches_expected(&[1.0, 2.01, 4.02, 0.5], 8));
         assert!(!matches_expected(&[1.0, 1.0, 0.5, 8.0], 3));
-    }
-
-    #[test]
-    fn intervals_render_without_trailing_zeros() {
-        assert_eq!(
-            render_intervals(&seconds(&[1.0, 2.019, 4.1])),
-            "1 s, 2.02 s, 4.1 s"
-        );
     }
 }

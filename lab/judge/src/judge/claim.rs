@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::check::Check;
+use crate::judge::Judgement;
+use crate::judge::probe::ProbeOutcome;
+use crate::judge::step::StepOutcome;
+
 /// Result of one case for one claim.
 #[derive(
     Debug,
@@ -39,17 +44,37 @@ impl ClaimVerdict {
 }
 
 /// Result of one case for one claim, with details.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimOutcome {
     /// Identifier of the claim, such as `S2-30`.
     pub id: String,
     /// Whether the case confirms or refutes the claim.
     pub verdict: ClaimVerdict,
     /// Part of the claim to which the result applies, if the claim has several parts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
     /// Claimed and observed results where they differ.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub difference: Option<String>,
+    pub differences: Vec<ClaimDifference>,
+}
+
+/// Claimed result that differs from the observed one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimDifference {
+    /// Result of a probe.
+    Probe(ProbeOutcome),
+    /// Packets on an interface, a counter, rules or kernel state.
+    Check(Check),
+    /// Traffic shifts after a step.
+    Step(StepOutcome),
+}
+
+impl ClaimDifference {
+    /// Returns the failed expectations of a judgement.
+    pub(super) fn from_judgement(judgement: Judgement) -> Vec<Self> {
+        let checks = judgement.checks().filter(|check| !check.holds());
+        let checks: Vec<Self> = checks.cloned().map(Self::Check).collect();
+        let probes = judgement.probes.into_iter().filter(|probe| !probe.holds);
+        let steps = judgement.steps.into_iter().filter(|step| !step.holds());
+        let probes = probes.map(Self::Probe);
+        probes.chain(checks).chain(steps.map(Self::Step)).collect()
+    }
 }

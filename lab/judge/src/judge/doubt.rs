@@ -4,11 +4,12 @@
 //! therefore contain more packets than on an idle machine. A program that applies a step also runs
 //! longer.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::check::Check;
 use crate::judge::Judgement;
-use crate::judge::step::render_duration;
+use crate::judge::traffic_shift::render_duration;
 use svclab_model::evidence::Evidence;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::Expected;
@@ -17,79 +18,135 @@ use svclab_scenario::expectation::Expected;
 /// segment of a shorter exchange is retransmitted.
 const MIN_RETRANSMISSION_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Returns the first failed expectation that may hold on a less busy machine. `None` if a delay
-/// cannot be the cause.
-pub fn find_doubtful(
-    expected: &Expected,
-    judgement: &Judgement,
-    evidence: &Evidence,
-) -> Option<String> {
+/// Failed expectation that may hold on a less busy machine. `Display` renders the cause of an
+/// error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Doubt {
+    /// Retransmissions may explain the result of the check.
+    Retransmissions {
+        /// Failed check.
+        check: Check,
+        /// Time for which svclab waited for a processor.
+        delay: Duration,
+    },
+    /// Traffic shifted too late after a step.
+    Step {
+        /// Name of the step.
+        name: String,
+        /// Delay of the traffic shift.
+        shift_delay: Duration,
+        /// Time for which the programs of the step waited for a processor.
+        delay: Duration,
+    },
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Retransmissions { check, delay } => {
+                write!(f, "{}: ", check.target())?;
+                match check {
+                    Check::Packets {
+                        expected, count, ..
+                    } => write!(f, "{count} × {expected}, expected {}", expected.count)?,
+                    Check::Retransmissions { expected, .. } => {
+                        write!(f, "unexpected retransmissions of {expected}")?;
+                    }
+                    Check::Counter { expected, increase } => {
+                        let (counter, grows) = (&expected.counter, expected.grows);
+                        write!(f, "{counter} grew by {increase}, expected {grows}")?;
+                    }
+                    Check::Rule { expected, hits, .. } => write!(
+                        f,
+                        "{} packets match {} {} `{}`, expected {}",
+                        hits.unwrap_or(0),
+                        expected.table,
+                        expected.chain,
+                        expected.rule,
+                        expected.hits
+                    )?,
+                    Check::Chain { .. }
+                    | Check::Set { .. }
+                    | Check::VirtualServer { .. }
+                    | Check::Link { .. } => f.write_str("unexpected kernel state")?,
+                }
+                write!(
+                    f,
+                    ", while svclab waited {} for a processor",
+                    render_duration(*delay)
+                )
+            }
+            Self::Step {
+                name,
+                shift_delay,
+                delay,
+            } => write!(
+                f,
+                "traffic moved {} after step {name}, while programs waited {} for a processor",
+                render_duration(*shift_delay),
+                render_duration(*delay)
+            ),
+        }
+    }
+}
+
+impl Doubt {
+    /// Returns the first failed expectation that may hold on a less busy machine. `None` if a delay
+    /// cannot be the cause.
+    pub(super) fn find(
+        expected: &Expected,
+        judgement: &Judgement,
+        evidence: &Evidence,
+    ) -> Option<Self> {
+        late_step(expected, judgement, evidence).or_else(|| retransmissions(judgement, evidence))
+    }
+}
+
+/// Returns a failed check whose result retransmissions may explain.
+fn retransmissions(judgement: &Judgement, evidence: &Evidence) -> Option<Doubt> {
     let later = evidence.steps.iter().map(|step| &*step.evidence);
-    let mut stages = std::iter::once(evidence).chain(later);
-    let delays = stages.clone().map(|stage| stage.delay_ms);
-    let late = delays.fold(0, u64::saturating_add);
-    let late = Duration::from_millis(late);
-    let mut attempts = stages.by_ref().flat_map(|stage| &stage.attempts);
-    let has_retransmissions =
-        !late.is_zero() && attempts.any(|attempt| attempt.duration >= MIN_RETRANSMISSION_INTERVAL);
-    let retransmission_message = || {
-        let check = retransmission_checks(expected, judgement).find(|check| !check.holds)?;
-        Some(format!(
-            "{}: expected {}, observed {}, while svclab waited {} for a processor",
-            check.target,
-            check.expected,
-            check.observed,
-            render_duration(late)
-        ))
-    };
-    late_step(expected, judgement, evidence)
-        .or_else(|| has_retransmissions.then(retransmission_message).flatten())
+    let stages = || std::iter::once(evidence).chain(later.clone());
+    let delays = stages().map(|stage| stage.delay_ms);
+    let delay = Duration::from_millis(delays.fold(0, u64::saturating_add));
+    let mut attempts = stages().flat_map(|stage| &stage.attempts);
+    if delay.is_zero() || attempts.all(|attempt| attempt.duration < MIN_RETRANSMISSION_INTERVAL) {
+        return None;
+    }
+    let mut checks = judgement.checks();
+    let check = checks.find(|check| depends_on_retransmissions(check) && !check.holds())?;
+    Some(Doubt::Retransmissions {
+        check: check.clone(),
+        delay,
+    })
 }
 
-/// Returns the checks whose result retransmissions can change.
-fn retransmission_checks<'j>(
-    expected: &'j Expected,
-    judgement: &'j Judgement,
-) -> impl Iterator<Item = &'j Check> {
-    let wire = expected.wire.iter().flat_map(|wire| {
-        let intervals = wire.resent.is_some().then_some(true);
-        std::iter::once(can_exceed(wire.count)).chain(intervals)
-    });
-    let counters = expected
-        .counters
-        .iter()
-        .map(|counter| can_exceed(counter.grows));
-    let rules = expected.rules.iter().map(|rule| can_exceed(rule.hits));
-    let pairs = judgement
-        .wire
-        .iter()
-        .zip(wire)
-        .chain(judgement.counters.iter().zip(counters))
-        .chain(judgement.rules.iter().zip(rules));
-    pairs.filter_map(|(check, timed)| timed.then_some(check))
-}
-
-/// Whether retransmissions may explain additional packets. If no packet is expected,
-/// retransmissions cannot.
-fn can_exceed(count: Count) -> bool {
-    count.max().is_some_and(|max| max > 0)
+/// Whether retransmissions can change the result of a check. If no packet is expected, they cannot.
+fn depends_on_retransmissions(check: &Check) -> bool {
+    let can_exceed = |count: Count| count.max().is_some_and(|max| max > 0);
+    match check {
+        Check::Packets { expected, .. } => can_exceed(expected.count),
+        Check::Retransmissions { .. } => true,
+        Check::Counter { expected, .. } => can_exceed(expected.grows),
+        Check::Rule { expected, .. } => can_exceed(expected.hits),
+        Check::Chain { .. }
+        | Check::Set { .. }
+        | Check::VirtualServer { .. }
+        | Check::Link { .. } => false,
+    }
 }
 
 /// Returns a step after which traffic shifted too late only because programs waited for a
 /// processor.
-fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
+fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<Doubt> {
     let mut steps = judgement.steps.iter().zip(&evidence.steps);
     steps.find_map(|(outcome, seen)| {
         let within = expected.steps.get(&outcome.name)?.within;
-        let moved = outcome.shift_delay().filter(|_| !outcome.holds)?;
-        let waited = Duration::from_millis(seen.delay_ms);
-        (moved.saturating_sub(waited) <= within).then(|| {
-            format!(
-                "traffic moved {} after step {}, while programs waited {} for a processor",
-                render_duration(moved),
-                outcome.name,
-                render_duration(waited)
-            )
+        let shift_delay = outcome.shift_delay().filter(|_| !outcome.holds())?;
+        let delay = Duration::from_millis(seen.delay_ms);
+        (shift_delay.saturating_sub(delay) <= within).then(|| Doubt::Step {
+            name: outcome.name.clone(),
+            shift_delay,
+            delay,
         })
     })
 }
@@ -98,7 +155,7 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
 mod tests {
     use super::*;
     use crate::StepOutcome;
-    use crate::judge::step::TrafficShift;
+    use crate::judge::traffic_shift::TrafficShift;
     use svclab_model::evidence::{Attempt, StepEvidence, Verdict};
     use svclab_scenario::expectation::{CounterExpectation, StepExpectation};
 
@@ -121,54 +178,47 @@ mod tests {
         }
     }
 
-    fn counter(grows: Count) -> (Expected, Judgement) {
-        let on = "node-1".to_owned();
-        let counter = "TcpRetransSegs".to_owned();
-        let check = Check {
-            target: on.clone(),
-            expected: format!("{counter} grows by {grows}"),
-            observed: "by 5".to_owned(),
-            holds: false,
+    fn counter(grows: Count) -> Judgement {
+        let expected = CounterExpectation {
+            on: "node-1".to_owned(),
+            counter: "TcpRetransSegs".to_owned(),
+            grows,
         };
-        let expected = Expected {
-            counters: vec![CounterExpectation { on, counter, grows }],
-            ..Expected::default()
-        };
-        let judgement = Judgement {
-            counters: vec![check],
+        Judgement {
+            counters: vec![Check::Counter {
+                expected,
+                increase: 5,
+            }],
             ..Judgement::default()
-        };
-        (expected, judgement)
+        }
+    }
+
+    fn find(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
+        Doubt::find(expected, judgement, evidence).map(|doubt| doubt.to_string())
     }
 
     #[test]
     fn find_doubtful_retransmissions_delayed_returns_message() {
-        let (expected, judgement) = counter(Count::exactly(2));
-        let (late, took) = (400, Duration::from_secs(3));
+        let judgement = counter(Count::exactly(2));
+        let find = |late, took| find(&Expected::default(), &judgement, &evidence(late, took));
+        let took = Duration::from_secs(3);
         assert_eq!(
-            find_doubtful(&expected, &judgement, &evidence(late, took)).as_deref(),
+            find(400, took).as_deref(),
             Some(
-                "node-1: expected TcpRetransSegs grows by 2, observed by 5, while svclab waited \
-                 400 ms for a processor"
+                "node-1: TcpRetransSegs grew by 5, expected 2, while svclab waited 400 ms for a \
+                 processor"
             )
         );
         // No delay, or no retransmission.
-        assert_eq!(
-            find_doubtful(&expected, &judgement, &evidence(0, took)),
-            None
-        );
-        let short = Duration::from_millis(50);
-        assert_eq!(
-            find_doubtful(&expected, &judgement, &evidence(late, short)),
-            None
-        );
+        assert_eq!(find(0, took), None);
+        assert_eq!(find(400, Duration::from_millis(50)), None);
     }
 
     #[test]
     fn find_doubtful_no_packets_expected_returns_none() {
-        let (expected, judgement) = counter(Count::exactly(0));
+        let judgement = counter(Count::exactly(0));
         let evidence = evidence(400, Duration::from_secs(3));
-        assert_eq!(find_doubtful(&expected, &judgement, &evidence), None);
+        assert_eq!(find(&Expected::default(), &judgement, &evidence), None);
     }
 
     fn shift_message(late_ms: u64) -> Option<String> {
@@ -188,8 +238,7 @@ mod tests {
                 name,
                 applied_us: 0,
                 shifts: vec![shift],
-                expected: None,
-                holds: false,
+                within: Some(within),
             }],
             ..Judgement::default()
         };
@@ -201,7 +250,7 @@ mod tests {
             steps: vec![step],
             ..Evidence::default()
         };
-        find_doubtful(&expected, &judgement, &evidence)
+        find(&expected, &judgement, &evidence)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address_book::AddressBook;
 use svclab_model::evidence::{Attempt, Verdict};
-use svclab_scenario::expectation::{ANY, ProbeExpectation, SourcePort};
+use svclab_scenario::expectation::{ProbeExpectation, SourcePort};
 
 /// Observed results of a probe's attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -27,8 +27,7 @@ pub struct Observed {
 }
 
 /// Result of a probe, with its expectation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeOutcome {
     /// Name of the probe in the lab.
     pub name: String,
@@ -37,11 +36,9 @@ pub struct ProbeOutcome {
     /// Target of the probe.
     pub to: String,
     /// Step after which the probe ran, or across which its connections were open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// Expectation in the notation of the lab, or `any`. Absent only for a probe that the
-    /// expectations of a claim do not mention.
-    pub expected: Option<String>,
+    /// Expectation. `None` only for a probe that the expectations of a claim do not mention.
+    pub expected: Option<ProbeExpectation>,
     /// Observed results.
     pub observed: Observed,
     /// Whether the expectation is met.
@@ -79,8 +76,7 @@ pub fn summarize(
 
 /// Whether the observation meets the expectation. `sources` are the addresses behind
 /// `observed.seen_sources`. `expected_sources` are the addresses of each expected name.
-#[must_use]
-pub fn meets_expectation(
+pub(super) fn meets_expectation(
     expected: &ProbeExpectation,
     observed: &Observed,
     sources: &BTreeSet<IpAddr>,
@@ -124,71 +120,11 @@ pub fn meets_expectation(
 
 /// Whether `written` is the name `full` or a suffix of its parts: `web`, `default/web` and
 /// `pod/default/web` for `pod/default/web`.
-#[must_use]
-pub fn is_name_suffix(full: &str, written: &str) -> bool {
+pub(super) fn is_name_suffix(full: &str, written: &str) -> bool {
     full == written
         || full
             .strip_suffix(written)
             .is_some_and(|front| front.ends_with('/'))
-}
-
-/// Renders an expectation in one line, in the notation of the lab.
-#[must_use]
-pub fn render_expectation(expected: &ProbeExpectation) -> String {
-    if expected.any {
-        return ANY.to_owned();
-    }
-    let mut parts: Vec<String> = expected
-        .verdicts()
-        .iter()
-        .filter_map(|(name, count)| count.map(|count| format!("{name} {count}")))
-        .collect();
-    if let Some(pods) = &expected.endpoints {
-        parts.push(format!("endpoints {}", join_or_none(pods.iter())));
-    }
-    if let Some(sources) = expected.sources() {
-        parts.push(format!("source {}", join_or_none(sources.iter())));
-    }
-    if let Some(port) = expected.source_port {
-        parts.push(format!("port {}", port.as_str()));
-    }
-    parts.join(", ")
-}
-
-/// Renders the observed results in one line, in the same notation.
-#[must_use]
-pub fn render_observed(observed: &Observed) -> String {
-    let mut parts: Vec<String> = observed
-        .verdicts
-        .iter()
-        .map(|(verdict, count)| format!("{verdict} {count}"))
-        .collect();
-    if !observed.endpoints.is_empty() {
-        parts.push(format!(
-            "endpoints {}",
-            join_or_none(observed.endpoints.iter())
-        ));
-    }
-    if !observed.seen_sources.is_empty() {
-        parts.push(format!(
-            "source {}",
-            join_or_none(observed.seen_sources.iter())
-        ));
-    }
-    if !observed.source_ports.is_empty() {
-        let source_ports = observed.source_ports.iter().map(|port| port.as_str());
-        parts.push(format!("port {}", join_or_none(source_ports)));
-    }
-    parts.join(", ")
-}
-
-fn join_or_none(items: impl Iterator<Item = impl AsRef<str>>) -> String {
-    let items: Vec<String> = items.map(|item| item.as_ref().to_owned()).collect();
-    if items.is_empty() {
-        "none".to_owned()
-    } else {
-        items.join(" and ")
-    }
 }
 
 #[cfg(test)]
@@ -216,7 +152,6 @@ mod tests {
             &expected,
             &observed(&[(Verdict::Connected, 1)], &["web"])
         ));
-        assert_eq!(render_expectation(&expected), "any");
     }
 
     fn meets(expected: &ProbeExpectation, observed: &Observed) -> bool {

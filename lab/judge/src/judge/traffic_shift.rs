@@ -13,24 +13,6 @@ use svclab_model::evidence::{Attempt, Direction, Packet, StepEvidence, Verdict};
 use svclab_model::plan::{Plan, Probe};
 use svclab_planner::cluster::Cluster;
 
-/// Result of a step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct StepOutcome {
-    /// Name of the step in the lab.
-    pub name: String,
-    /// Duration in microseconds until all programs had applied the change. For rules that svclab
-    /// generates, the time that svclab needed; otherwise the time that real kube-proxies needed.
-    pub applied_us: u64,
-    /// Traffic shifts of the probes that the step affects.
-    pub shifts: Vec<TrafficShift>,
-    /// Expectation as text; absent if the lab states none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expected: Option<String>,
-    /// Whether the expectation is met.
-    pub holds: bool,
-}
-
 /// Traffic shift of one probe after a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -42,33 +24,6 @@ pub struct TrafficShift {
     pub delay_us: u64,
     /// Endpoint that answered this packet; its verdict if no endpoint answered.
     pub to: String,
-}
-
-impl StepOutcome {
-    /// Returns the delay until the traffic of all probes had shifted. `None` if no traffic shifted.
-    #[must_use]
-    pub fn shift_delay(&self) -> Option<Duration> {
-        let delays = self.shifts.iter().map(|moved| moved.delay_us);
-        delays.max().map(Duration::from_micros)
-    }
-
-    /// Describes the traffic shifts.
-    #[must_use]
-    pub fn describe_shifts(&self) -> String {
-        let shifts: Vec<String> = self
-            .shifts
-            .iter()
-            .map(|moved| {
-                let after = render_duration(Duration::from_micros(moved.delay_us));
-                format!("{} to {} after {after}", moved.probe, moved.to)
-            })
-            .collect();
-        if shifts.is_empty() {
-            "no traffic moved".to_owned()
-        } else {
-            shifts.join(", ")
-        }
-    }
 }
 
 /// Renders a duration, such as `1.02 s` or `35 ms`.
@@ -84,7 +39,7 @@ pub fn render_duration(duration: Duration) -> String {
 }
 
 /// Clusters, attempts and packets of one step.
-pub struct StepContext<'a> {
+pub(super) struct StepContext<'a> {
     /// Clusters before and after the step.
     before: &'a Cluster,
     after: &'a Cluster,
@@ -100,8 +55,7 @@ pub struct StepContext<'a> {
 impl<'a> StepContext<'a> {
     /// Creates the context of a step between two clusters. `plan` is the plan after the step.
     /// `earlier` holds the attempts before the step, each with its probe.
-    #[must_use]
-    pub fn new(
+    pub(super) fn new(
         (before, after): (&'a Cluster, &'a Cluster),
         plan: &'a Plan,
         earlier: Vec<(&'a Probe, &'a Attempt)>,
@@ -123,8 +77,7 @@ impl<'a> StepContext<'a> {
 
     /// Returns the traffic shift of a probe that ran after the step. `None` if the step changed
     /// nothing for the probe, or if no attempt with a new result was captured.
-    #[must_use]
-    pub fn traffic_shift(&self, probe: &Probe) -> Option<TrafficShift> {
+    pub(super) fn traffic_shift(&self, probe: &Probe) -> Option<TrafficShift> {
         let attempts = attempts_of(&self.step.evidence.attempts, probe);
         let before_after = BeforeAfter {
             endpoints_before: possible_endpoints(self.before, probe),

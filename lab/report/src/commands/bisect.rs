@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::commands::verify::render_outcomes;
+use crate::text::count;
 use svclab_experiment::bisect::document::{Bisection, DeclaredBy, Purpose, Trial};
 use svclab_experiment::bisect::{Difference, TrialClass};
 use svclab_experiment::{LabOrigin, OutcomeCount};
@@ -21,8 +23,8 @@ pub fn render_text(found: &Bisection) -> String {
         symptom.probe,
         symptom.from,
         symptom.to,
-        render_counts(&symptom.good),
-        render_counts(&symptom.bad)
+        render_outcomes(&symptom.good),
+        render_outcomes(&symptom.bad)
     );
     if !symptom.other_probes.is_empty() {
         let _ = writeln!(
@@ -110,14 +112,10 @@ pub fn render_trial(number: usize, trial: &Trial, differences: usize) -> String 
         LabOrigin::Changed => "changed",
         LabOrigin::Refused => "refused",
     };
-    let class = match trial.class {
-        TrialClass::Good => "good",
-        TrialClass::Bad => "bad",
-        TrialClass::Neither => "neither",
-    };
+    let class = class_name(trial.class);
     let outcomes = match &trial.refused {
         Some(why) => why.clone(),
-        None => render_counts(&trial.outcomes),
+        None => render_outcomes(&trial.outcomes),
     };
     let text = format!(
         "{number:>3}  {:>5} of {differences} as in bad  {lab_origin:<7}  {class:<7}  {purpose:<12}  {outcomes}",
@@ -129,16 +127,20 @@ pub fn render_trial(number: usize, trial: &Trial, differences: usize) -> String 
 /// Renders one trial in short form, for progress output.
 #[must_use]
 pub fn render_progress(number: usize, trial: &Trial, differences: usize) -> String {
-    let class = match trial.class {
-        TrialClass::Good => "good",
-        TrialClass::Bad => "bad",
-        TrialClass::Neither => "neither",
-    };
+    let class = class_name(trial.class);
     format!(
         "trial {number}: {class} with {} of {}",
         trial.as_bad,
         describe_count(differences)
     )
+}
+
+const fn class_name(class: TrialClass) -> &'static str {
+    match class {
+        TrialClass::Good => "good",
+        TrialClass::Bad => "bad",
+        TrialClass::Neither => "neither",
+    }
 }
 
 /// Renders a document and its differing fields, `-` for good and `+` for bad.
@@ -179,21 +181,7 @@ fn demonstrative(count: usize) -> &'static str {
 }
 
 fn describe_count(differences: usize) -> String {
-    match differences {
-        1 => "1 difference".to_owned(),
-        _ => format!("{differences} differences"),
-    }
-}
-
-fn render_counts(counts: &[OutcomeCount]) -> String {
-    let each = counts.iter().map(|times| {
-        let outcome = times.outcome.to_string();
-        let (verdict, rest) = outcome.split_once(' ').unwrap_or((&outcome, ""));
-        format!("{verdict} {} {rest}", times.connections)
-            .trim_end()
-            .to_owned()
-    });
-    each.collect::<Vec<_>>().join(", ")
+    count(differences, "difference", "differences")
 }
 
 #[cfg(test)]

@@ -7,12 +7,17 @@ use anstyle::{AnsiColor, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::text::join_and;
+use crate::text::{count, join_and, with_colour};
 use svclab_diagnostic::printable::one_line;
-use svclab_dump::{Difference, DumpChange, Owner, Side};
+use svclab_dump::{Difference, DumpChange, Side};
 
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/diff/v1";
+
+const FIRST: Style = AnsiColor::Red.on_default();
+const SECOND: Style = AnsiColor::Green.on_default();
+const CHANGED: Style = AnsiColor::Yellow.on_default();
+const TITLE: Style = Style::new().bold();
 
 /// Comparison of two dumps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -68,36 +73,25 @@ impl Document {
             let _ = writeln!(text, "no difference in {}", join_and(compared));
             return text;
         }
-        let styles = Styles::new(colour);
-        let _ = writeln!(
-            text,
-            "{}",
-            styles.minus(&format!("--- {}", sanitize(first)))
-        );
-        let _ = writeln!(
-            text,
-            "{}",
-            styles.plus(&format!("+++ {}", sanitize(second)))
-        );
-        for place in differences.chunk_by(|a, b| a.location == b.location) {
-            push_location(&mut text, &styles, place);
+        let _ = writeln!(text, "{FIRST}--- {}{FIRST:#}", sanitize(first));
+        let _ = writeln!(text, "{SECOND}+++ {}{SECOND:#}", sanitize(second));
+        for location in differences.chunk_by(|a, b| a.location == b.location) {
+            push_location(&mut text, location);
         }
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for difference in differences {
             *counts.entry(difference.location.program()).or_default() += 1;
         }
-        let counts: Vec<String> = counts
+        let counts = counts
             .iter()
-            .map(|(program, count)| format!("{count} in {program}"))
-            .collect();
-        let count = differences.len();
-        let s = if count == 1 { "" } else { "s" };
-        let _ = writeln!(text, "\n{count} difference{s}: {}", join_and(&counts));
-        text
+            .map(|(program, count)| format!("{count} in {program}"));
+        let total = count(differences.len(), "difference", "differences");
+        let _ = writeln!(text, "\n{total}: {}", join_and(counts));
+        with_colour(text, colour)
     }
 }
 
-fn push_location(text: &mut String, styles: &Styles, differences: &[Difference]) {
+fn push_location(text: &mut String, differences: &[Difference]) {
     let Some(head) = differences.first() else {
         return;
     };
@@ -105,69 +99,60 @@ fn push_location(text: &mut String, styles: &Styles, differences: &[Difference])
     let has_common_owner = differences
         .iter()
         .all(|difference| difference.owner == head.owner);
-    let owner = head.owner.as_ref().filter(|_| has_common_owner);
-    let title = match owner {
+    let common = head.owner.as_ref().filter(|_| has_common_owner);
+    let title = match common {
         Some(owner) => format!("{} ({owner})", head.location),
         None => head.location.to_string(),
     };
-    let _ = writeln!(text, "\n{}", styles.bold(&sanitize(&title)));
+    let _ = writeln!(text, "\n{TITLE}{}{TITLE:#}", sanitize(&title));
     for Difference { change, owner, .. } in differences {
-        push_change(
-            text,
-            styles,
-            change,
-            owner.as_ref().filter(|_| !has_common_owner),
-        );
+        let own = owner.as_ref().filter(|_| !has_common_owner);
+        let owner = own.map_or_else(String::new, |owner| {
+            format!("  ({})", sanitize(&owner.to_string()))
+        });
+        let (style, line) = render_change(change);
+        let _ = writeln!(text, "  {style}{line}{owner}{style:#}");
     }
 }
 
-/// Adds one line: sign, line number, object and owner.
-fn push_change(text: &mut String, styles: &Styles, change: &DumpChange, owner: Option<&Owner>) {
-    let line = |line: u32| {
-        if line == 0 {
-            String::new()
-        } else {
-            line.to_string()
-        }
+/// Renders one line, without the owner: sign, line number and object.
+fn render_change(change: &DumpChange) -> (Style, String) {
+    // Output that is not a file of lines has line 0.
+    let number = |line: u32| match line {
+        0 => String::new(),
+        line => line.to_string(),
     };
-    let owner = owner.map_or(String::new(), |owner| {
-        format!("  ({})", sanitize(&owner.to_string()))
-    });
-    let rendered = match change {
-        DumpChange::Whole { only, line: number } => {
+    match change {
+        DumpChange::Whole { only, line } => {
             let which = match only {
                 Side::First => "only in the first",
                 Side::Second => "only in the second",
             };
-            let text = format!("{} {:>5}  ({which}){owner}", only.sign(), line(*number));
-            styles.paint_side(*only, &text)
+            (
+                side_style(*only),
+                format!("{} {:>5}  ({which})", only.sign(), number(*line)),
+            )
         }
-        DumpChange::Item {
-            only,
-            item,
-            line: number,
-        } => {
-            let text = format!(
-                "{} {:>5}  {}{owner}",
-                only.sign(),
-                line(*number),
-                sanitize(item)
-            );
-            styles.paint_side(*only, &text)
-        }
+        DumpChange::Item { only, item, line } => (
+            side_style(*only),
+            format!("{} {:>5}  {}", only.sign(), number(*line), sanitize(item)),
+        ),
         DumpChange::Moved {
             item,
             first,
             second,
         } => {
-            let item = sanitize(item);
-            styles.changed(&format!(
-                "~ {:>5}  {item}  (moved to line {second}){owner}",
-                line(*first)
-            ))
+            let to = match second {
+                0 => String::new(),
+                line => format!(" to line {line}"),
+            };
+            (
+                CHANGED,
+                format!("~ {:>5}  {}  (moved{to})", number(*first), sanitize(item)),
+            )
         }
         DumpChange::Value {
-            property: what,
+            property,
             first,
             second,
         } => {
@@ -176,11 +161,10 @@ fn push_change(text: &mut String, styles: &Styles, change: &DumpChange, owner: O
                 Some("") => "nothing".to_owned(),
                 Some(value) => sanitize(value),
             };
-            let (what, first, second) = (sanitize(what), value(first), value(second));
-            styles.changed(&format!("! {what}: {first}, then {second}{owner}"))
+            let (property, first, second) = (sanitize(property), value(first), value(second));
+            (CHANGED, format!("! {property}: {first}, then {second}"))
         }
-    };
-    let _ = writeln!(text, "  {rendered}");
+    }
 }
 
 /// Removes control characters from a text of a file.
@@ -188,45 +172,10 @@ fn sanitize(text: &str) -> String {
     one_line(text).into_owned()
 }
 
-/// Styles of the output, if colours are enabled.
-struct Styles {
-    colour: bool,
-}
-
-impl Styles {
-    const fn new(colour: bool) -> Self {
-        Self { colour }
-    }
-
-    fn paint(&self, style: Style, text: &str) -> String {
-        if self.colour {
-            format!("{style}{text}{style:#}")
-        } else {
-            text.to_owned()
-        }
-    }
-
-    fn minus(&self, text: &str) -> String {
-        self.paint(AnsiColor::Red.on_default(), text)
-    }
-
-    fn plus(&self, text: &str) -> String {
-        self.paint(AnsiColor::Green.on_default(), text)
-    }
-
-    fn changed(&self, text: &str) -> String {
-        self.paint(AnsiColor::Yellow.on_default(), text)
-    }
-
-    fn bold(&self, text: &str) -> String {
-        self.paint(Style::new().bold(), text)
-    }
-
-    fn paint_side(&self, side: Side, text: &str) -> String {
-        match side {
-            Side::First => self.minus(text),
-            Side::Second => self.plus(text),
-        }
+const fn side_style(side: Side) -> Style {
+    match side {
+        Side::First => FIRST,
+        Side::Second => SECOND,
     }
 }
 
@@ -346,5 +295,20 @@ pub(crate) mod tests {
         let document = Document::new("a", "b", compared, Vec::new());
         insta::assert_snapshot!(document.render_text(false), @"no difference in iptables-save and ipset save");
         assert!(document.same);
+    }
+
+    #[test]
+    fn render_change_moved_without_line_has_no_number() {
+        let moved = |first, second| {
+            let item = "10.0.0.1/24".to_owned();
+            render_change(&DumpChange::Moved {
+                item,
+                first,
+                second,
+            })
+            .1
+        };
+        assert_eq!(moved(2, 3), "~     2  10.0.0.1/24  (moved to line 3)");
+        assert_eq!(moved(0, 0), "~        10.0.0.1/24  (moved)");
     }
 }

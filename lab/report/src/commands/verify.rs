@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use indexmap::IndexSet;
 
 use crate::commands::diff::Document;
-use crate::text::{indent_lines, refused, render_seconds, wrap};
+use crate::text::{count, join, list_first, push_hanging, refused, render_seconds, with_colour};
 use svclab_experiment::OutcomeCount;
 use svclab_experiment::verify::{
     ChangedFlow, FlowShift, NotCompared, RulesDiffer, Share, SharesDiffer, ShiftTimes, SideInfo,
@@ -19,8 +19,10 @@ use svclab_experiment::verify::{
 const AGAINST: &str = "against";
 const NEW: &str = "new";
 
-/// Maximum number of cases named in a line; the others are counted.
-const MAX_NAMED: usize = 3;
+/// Maximum width of sentences, in columns.
+const WIDTH: usize = 98;
+
+const HEAD: Style = AnsiColor::Red.on_default();
 
 /// Renders the differences, what was not compared, and a summary line. With `verbose`, also the
 /// differences of rules and the traffic shifts after each step.
@@ -28,24 +30,23 @@ const MAX_NAMED: usize = 3;
 pub fn render_text(verification: &Verification, verbose: bool, colour: bool) -> String {
     let mut text = String::new();
     for changed in &verification.changed {
-        push_changed(&mut text, changed, colour);
+        push_changed(&mut text, changed);
     }
     for differ in &verification.shares {
-        push_shares(&mut text, differ, colour);
+        push_shares(&mut text, differ);
     }
     for failed in &verification.failed {
         let side = match failed.side {
             SideName::Against => AGAINST,
             SideName::New => NEW,
         };
-        let head = paint("ERROR", AnsiColor::Red, colour);
-        let _ = writeln!(text, "{head} {} ({side})", failed.case);
+        let _ = writeln!(text, "{HEAD}ERROR{HEAD:#} {} ({side})", failed.case);
         text.push_str(&indent_lines(&failed.error.message));
         if let Some(remedy) = &failed.error.remedy {
             text.push_str(&indent_lines(&format!("help: {remedy}")));
         }
     }
-    push_rules(&mut text, &verification.rules, verbose, colour);
+    push_rules(&mut text, &verification.rules, verbose);
     if verbose {
         push_shifts(&mut text, &verification.shifts);
     }
@@ -59,13 +60,22 @@ pub fn render_text(verification: &Verification, verbose: bool, colour: bool) -> 
         }
     }
     let _ = writeln!(text, "{}", render_summary(verification));
-    text
+    with_colour(text, colour)
 }
 
-fn push_changed(text: &mut String, changed: &ChangedFlow, colour: bool) {
+/// Indents each line by two spaces and terminates it.
+fn indent_lines(text: &str) -> String {
+    text.lines()
+        .fold(String::new(), |text, line| text + "  " + line + "\n")
+}
+
+fn push_changed(text: &mut String, changed: &ChangedFlow) {
     let flow = &changed.flow;
-    let head = paint("CHANGED", AnsiColor::Red, colour);
-    let _ = writeln!(text, "{head} {}  (Linux {})", flow.case, flow.kernel);
+    let _ = writeln!(
+        text,
+        "{HEAD}CHANGED{HEAD:#} {}  (Linux {})",
+        flow.case, flow.kernel
+    );
     let step = flow.step.iter().map(|step| format!("{step}/"));
     let name = step.chain([flow.probe.clone()]).collect::<String>();
     let _ = writeln!(text, "  {name}  {} → {}", flow.from, flow.to);
@@ -93,16 +103,14 @@ fn push_error_probability(text: &mut String, in_billion: u64) {
     }
 }
 
-fn push_shares(text: &mut String, differ: &SharesDiffer, colour: bool) {
-    let head = paint("CHANGED", AnsiColor::Red, colour);
+fn push_shares(text: &mut String, differ: &SharesDiffer) {
     let _ = writeln!(
         text,
-        "{head} shares of {}  ({} mode)",
+        "{HEAD}CHANGED{HEAD:#} shares of {}  ({} mode)",
         differ.service, differ.modes
     );
-    let cases: Vec<&str> = differ.cases.iter().map(String::as_str).collect();
-    let flows = count_text(differ.flows, "flow");
-    let _ = writeln!(text, "  {flows} of {}", list_first(&cases));
+    let flows = count(differ.flows, "flow", "flows");
+    let _ = writeln!(text, "  {flows} of {}", list_first(&differ.cases));
     let unit = if differ.by_client {
         "clients"
     } else {
@@ -110,11 +118,12 @@ fn push_shares(text: &mut String, differ: &SharesDiffer, colour: bool) {
     };
     for (side, shares) in [(AGAINST, &differ.against), (NEW, &differ.new)] {
         let total: u64 = shares.iter().map(|share| share.draws).sum();
-        let each: Vec<String> = shares
-            .iter()
-            .map(|endpoint_share| render_share(endpoint_share, total))
-            .collect();
-        let _ = writeln!(text, "    {side:<8} {} of {total} {unit}", each.join(", "));
+        let shares = shares.iter().map(|share| render_share(share, total));
+        let _ = writeln!(
+            text,
+            "    {side:<8} {} of {total} {unit}",
+            join(shares, ", ")
+        );
     }
     push_error_probability(text, differ.error_per_billion);
 }
@@ -125,17 +134,18 @@ fn render_share(share: &Share, total: u64) -> String {
     format!("{endpoint} {}.{} %", per_mille / 10, per_mille % 10)
 }
 
-fn render_outcomes(times: &[OutcomeCount]) -> String {
+/// Renders the outcomes of connections with their counts: `connected 2 pod/default/web, timeout 14`.
+pub(crate) fn render_outcomes(times: &[OutcomeCount]) -> String {
     let each = times.iter().map(|times| {
         let (outcome, count) = (&times.outcome, times.connections);
         let rest = outcome.to_string();
         let verdict = outcome.verdict.name();
         format!("{verdict} {count}{}", &rest[verdict.len()..])
     });
-    each.collect::<Vec<_>>().join(", ")
+    join(each, ", ")
 }
 
-fn push_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: bool) {
+fn push_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool) {
     if verbose {
         for differ in rules {
             let document = Document::new(
@@ -144,7 +154,7 @@ fn push_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: b
                 Vec::new(),
                 differ.differences.clone(),
             );
-            text.push_str(&document.render_text(colour));
+            text.push_str(&document.render_text(true));
             text.push('\n');
         }
     }
@@ -156,10 +166,10 @@ fn push_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: b
         *cases.entry(describe_stage(differ)).or_default() += differ.differences.len();
     }
     let total: usize = cases.values().sum();
-    let named: Vec<&str> = cases.keys().map(String::as_str).collect();
     let line = format!(
-        "rules differ in {total} places in {}{}",
-        list_first(&named),
+        "rules differ in {} in {}{}",
+        count(total, "place", "places"),
+        list_first(cases.keys()),
         if verbose {
             ""
         } else {
@@ -200,30 +210,16 @@ fn render_duration(us: u64) -> String {
 }
 
 fn push_not_compared(text: &mut String, skipped: &NotCompared) {
-    let cases: Vec<&str> = skipped.cases.iter().map(String::as_str).collect();
     let from = match &skipped.from_step {
         Some(step) => format!(" from step {step} on"),
         None => String::new(),
     };
     let line = format!(
         "not compared: {}{from}: {}",
-        list_first(&cases),
+        list_first(&skipped.cases),
         skipped.reason
     );
-    for (index, line) in wrap(&line, 96).into_iter().enumerate() {
-        let indent = if index == 0 { "" } else { "  " };
-        let _ = writeln!(text, "{indent}{line}");
-    }
-}
-
-/// Lists the first names and the number of others.
-fn list_first(names: &[&str]) -> String {
-    let more = names.len().saturating_sub(MAX_NAMED);
-    let first = names[..names.len() - more].join(", ");
-    match more {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    }
+    push_hanging(text, "", "  ", &line, WIDTH);
 }
 
 fn render_side(side_info: &SideInfo) -> String {
@@ -233,11 +229,11 @@ fn render_side(side_info: &SideInfo) -> String {
     };
     let sync = side_info.sync.as_ref().map(|sync| {
         format!(
-            ": rules complete after {} ({} to {}, {} times)",
+            ": rules complete after {} ({} to {}, {})",
             render_seconds(sync.median_ms),
             render_seconds(sync.min_ms),
             render_seconds(sync.max_ms),
-            sync.proxies
+            count(sync.proxies, "time", "times")
         )
     });
     let moving = side_info
@@ -254,11 +250,11 @@ fn render_shift_times(moving: &ShiftTimes, side_info: &SideInfo) -> String {
         None => "; changes by svclab moved traffic after",
     };
     format!(
-        "{prefix} {} ({} to {}, {} times)",
+        "{prefix} {} ({} to {}, {})",
         render_duration(moving.median_us),
         render_duration(moving.min_us),
         render_duration(moving.max_us),
-        moving.flows
+        count(moving.flows, "time", "times")
     )
 }
 
@@ -266,52 +262,36 @@ fn render_summary(verification: &Verification) -> String {
     if verification.cases == 0 && verification.failed.is_empty() && !verification.interrupted {
         return "nothing was compared".to_owned();
     }
-    let names: IndexSet<&str> = verification
+    let names: IndexSet<&String> = verification
         .failed
         .iter()
-        .map(|failed| failed.case.as_str())
+        .map(|failed| &failed.case)
         .collect();
-    let names: Vec<&str> = names.into_iter().collect();
-    let changed = match (verification.changed.len(), names.len()) {
+    let mut text = format!(
+        "{} of {}: ",
+        count(verification.flows, "flow", "flows"),
+        count(verification.cases, "case", "cases")
+    );
+    text += &match (verification.changed.len(), names.len()) {
         (0, 0) => "no flow changed".to_owned(),
         (0, _) => format!("not compared: {}", list_first(&names)),
-        (1, _) => "1 changed".to_owned(),
-        (more, _) => format!("{more} changed"),
+        (changed, _) => format!("{changed} changed"),
     };
-    let shares = match verification.shares.len() {
-        0 => String::new(),
-        1 => "; 1 service has different shares".to_owned(),
-        more => format!("; {more} services have different shares"),
-    };
-    let failed = match (verification.changed.len(), names.len()) {
-        (0, _) | (_, 0) => String::new(),
-        (_, 1) => "; 1 case has no result".to_owned(),
-        (_, more) => format!("; {more} cases have no result"),
-    };
-    let interrupted = if verification.interrupted {
-        "; interrupted"
-    } else {
-        ""
-    };
-    let (flows, cases) = (
-        count_text(verification.flows, "flow"),
-        count_text(verification.cases, "case"),
-    );
-    format!("{flows} of {cases}: {changed}{shares}{failed}{interrupted}")
-}
-
-fn count_text(number: usize, noun: &str) -> String {
-    let s = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{s}")
-}
-
-fn paint(word: &str, colour: AnsiColor, colour_enabled: bool) -> String {
-    if colour_enabled {
-        let style: Style = colour.on_default();
-        format!("{style}{word}{style:#}")
-    } else {
-        word.to_owned()
+    if !verification.shares.is_empty() {
+        let services = count(verification.shares.len(), "service has", "services have");
+        let _ = write!(text, "; {services} different shares");
     }
+    if !verification.changed.is_empty() && !names.is_empty() {
+        let _ = write!(
+            text,
+            "; {} no result",
+            count(names.len(), "case has", "cases have")
+        );
+    }
+    if verification.interrupted {
+        text += "; interrupted";
+    }
+    text
 }
 
 #[cfg(test)]
@@ -450,7 +430,7 @@ pub(crate) mod tests {
                 version: "v1.20.2".to_owned(),
                 sync: SyncTimes::from_times(vec![310, 1200, 455]),
                 shift_times: ShiftTimes::from_times(vec![93_000, 78_200, 1_204_000]),
-                refused: crate::fixture::unserved_requests(),
+                refused: svclab_runner::results::fixture::unserved_requests(),
             },
             cases: 40,
             flows: 312,

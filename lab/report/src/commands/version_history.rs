@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::text::wrap;
+use crate::text::push_wrapped;
 use svclab_rules::kube_proxy::change::HistoryEntry;
 use svclab_rules::kube_proxy::history::{
     CONNTRACK, IPTABLES_NODE, IPTABLES_SERVICES, IPVS, IPVS_KERNEL, KUBELET, NFTABLES, OBJECTS,
@@ -55,10 +55,7 @@ pub fn version_history(version: Version, width: usize) -> String {
                     moment.patch_prefix(noted, number),
                     noted.text.trim()
                 );
-                for (line, words) in wrap(&entry, width.saturating_sub(4)).iter().enumerate() {
-                    let begun = if line == 0 { "  - " } else { "    " };
-                    let _ = writeln!(text, "{begun}{words}");
-                }
+                push_wrapped(&mut text, "  - ", &entry, width);
             }
         }
     }

@@ -4,25 +4,28 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::text::wrap;
+use crate::text::{count, join, push_wrapped, with_colour};
 use svclab_experiment::bisect::Difference;
 use svclab_experiment::why::{
     ChangeResult, DescribedChange, FailingProbe, Finding, Fix, Origin, ProbeCount, TriedChanges,
 };
 
+/// Maximum width of sentences, in columns.
+const WIDTH: usize = 80;
+
+const HEAD: Style = AnsiColor::Yellow.on_default().bold();
+
 /// Renders the failing probes and their fixes. Changes that did not help are included with
 /// `verbose`, or if a probe has no fix.
 #[must_use]
 pub fn render_text(findings: &[Finding], verbose: bool, colour: bool) -> String {
-    let texts: Vec<String> = findings
-        .iter()
-        .map(|finding| render_finding(finding, verbose, colour))
-        .collect();
-    texts.join("\n")
+    let findings = findings.iter();
+    let texts = findings.map(|finding| render_finding(finding, verbose));
+    with_colour(join(texts, "\n"), colour)
 }
 
-fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
-    let mut text = format!("{}, on {}\n", bold(&finding.case, colour), finding.kernel);
+fn render_finding(finding: &Finding, verbose: bool) -> String {
+    let mut text = format!("{HEAD}{}{HEAD:#}, on {}\n", finding.case, finding.kernel);
     if finding.is_healthy() {
         if finding.unexamined.is_empty() {
             text += "  no failures: all connections succeed\n";
@@ -81,17 +84,11 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
         }
         let hidden = useless.iter().filter(|tried| !shown(tried)).count();
         if hidden > 0 {
-            let pairs = if hidden == 1 { "pair" } else { "pairs" };
-            let _ = writeln!(
-                text,
-                "  and {hidden} {pairs} of these changes (-v shows all)"
-            );
+            let pairs = count(hidden, "pair", "pairs");
+            let _ = writeln!(text, "  and {pairs} of these changes (-v shows all)");
         }
     }
-    let tried = match finding.tried.len() {
-        1 => "1 change was".to_owned(),
-        many => format!("{many} changes were"),
-    };
+    let tried = count(finding.tried.len(), "change was", "changes were");
     let _ = writeln!(text, "\n{tried} tried");
     match finding.untried_pairs {
         0 => {}
@@ -170,19 +167,13 @@ fn push_necessary(text: &mut String, differences: &[Difference]) {
             (None, Some(bad)) => format!("in {location}, this is unexpected: `{bad}`"),
             (None, None) => continue,
         };
-        for (index, line) in wrap(&sentence, 72).iter().enumerate() {
-            let lead = if index == 0 { "    * " } else { "      " };
-            let _ = writeln!(text, "{lead}{line}");
-        }
+        push_wrapped(text, "    * ", &sentence, WIDTH - 2);
     }
 }
 
 fn join_descriptions(changes: &[DescribedChange]) -> String {
-    let each: Vec<&str> = changes
-        .iter()
-        .map(|described| described.description.as_str())
-        .collect();
-    each.join(", and ")
+    let each = changes.iter().map(|described| &described.description);
+    join(each, ", and ")
 }
 
 fn describe_result(result: &ChangeResult) -> String {
@@ -207,18 +198,7 @@ fn describe_result(result: &ChangeResult) -> String {
 }
 
 fn push_item(text: &mut String, content: &str) {
-    for (index, line) in wrap(content, 76).iter().enumerate() {
-        let lead = if index == 0 { "  - " } else { "    " };
-        let _ = writeln!(text, "{lead}{line}");
-    }
-}
-
-fn bold(text: &str, colour: bool) -> String {
-    if !colour {
-        return text.to_owned();
-    }
-    let style = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
-    format!("{style}{text}{style:#}")
+    push_wrapped(text, "  - ", content, WIDTH);
 }
 
 #[cfg(test)]

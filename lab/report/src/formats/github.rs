@@ -13,7 +13,8 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::formats::markdown;
-use crate::text::case::{CaseRenderer, strip_colours};
+use crate::text::case::CaseRenderer;
+use crate::text::strip_colours;
 use crate::text::{self, certificate};
 use crate::writer::{Options, Writer};
 use svclab_diagnostic::printable::printable;
@@ -159,7 +160,9 @@ fn defused(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Format, fixture};
+    use crate::Format;
+    use crate::tests::render_run;
+    use svclab_runner::results::fixture;
 
     /// Undoes the escapes in the order of the runner, `%25` last.
     fn unescape(text: &str, escapes: &[(&str, &str)]) -> String {
@@ -172,7 +175,7 @@ mod tests {
     #[test]
     fn log_failed_cases_are_annotated() {
         let mut page = Vec::new();
-        let log = fixture::render(
+        let log = render_run(
             Format::Github,
             Options {
                 summary: Some(Box::new(&mut page)),
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn log_contains_only_own_commands() {
-        let log = fixture::render(Format::Github, Options::default());
+        let log = render_run(Format::Github, Options::default());
         assert!(!log.contains("##["));
         let names = log
             .lines()

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::text::case::{CaseRenderer, strip_colours};
+use crate::text::case::CaseRenderer;
 use crate::text::{self, certificate, flow_table};
 use crate::writer::{Options, Writer};
 use svclab_runner::results::Event;
@@ -34,11 +34,7 @@ impl<W: Write> Writer for Human<'_, W> {
                     CaseRenderer::head(result),
                     renderer.details(result)
                 );
-                let text = if self.options.colour {
-                    text
-                } else {
-                    strip_colours(&text)
-                };
+                let text = text::with_colour(text, self.options.colour);
                 self.out.write_all(text.as_bytes())?;
             }
             Event::RunEnded {
@@ -61,10 +57,12 @@ impl<W: Write> Writer for Human<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Format, fixture};
+    use crate::Format;
+    use crate::tests::render_run;
+    use svclab_runner::results::fixture;
 
     fn render(options: Options<'_>) -> String {
-        fixture::render(Format::Human, options)
+        render_run(Format::Human, options)
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::results::Document;
 use crate::writer::Writer;
 use svclab_runner::results::Event;
 
@@ -19,7 +20,7 @@ impl<W: Write> Json<W> {
 impl<W: Write> Writer for Json<W> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
         if let Event::RunEnded { results, .. } = event {
-            let document = serde_json::to_string_pretty(results)?;
+            let document = serde_json::to_string_pretty(&Document::from(&**results))?;
             writeln!(self.out, "{document}")?;
             self.out.flush()?;
         }
@@ -29,18 +30,20 @@ impl<W: Write> Writer for Json<W> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Format, Options, fixture};
-    use svclab_runner::results::Results;
+    use crate::results::Document;
+    use crate::tests::render_run;
+    use crate::{Format, Options};
+    use svclab_runner::results::fixture;
 
     #[test]
     fn json_document_matches_snapshot() {
-        insta::assert_snapshot!(fixture::render(Format::Json, Options::default()));
+        insta::assert_snapshot!(render_run(Format::Json, Options::default()));
     }
 
     #[test]
     fn json_document_roundtrip_is_equal() {
-        let json = fixture::render(Format::Json, Options::default());
-        let read: Results = serde_json::from_str(&json).unwrap();
-        assert_eq!(read, fixture::results());
+        let json = render_run(Format::Json, Options::default());
+        let read: Document = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, Document::from(&fixture::results()));
     }
 }

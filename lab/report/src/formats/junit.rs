@@ -9,6 +9,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use crate::text::case::CaseRenderer;
 use crate::text::{self, certificate};
 use crate::writer::{Options, Writer};
+use svclab_judge::Check;
 use svclab_runner::certify::Certificate;
 use svclab_runner::results::{CaseResult, CaseStatus, Event, Results};
 
@@ -157,20 +158,15 @@ fn message(case: &CaseResult) -> String {
     if let Some(error) = &case.error {
         return error.message.lines().next().unwrap_or_default().to_owned();
     }
-    let probes = case
-        .probes
-        .iter()
-        .filter(|probe| !probe.holds)
-        .map(|probe| probe.name.as_str());
-    let checks = case
-        .checks()
-        .filter(|check| !check.holds)
-        .map(|check| check.target.as_str());
-    let steps = case.steps.iter().filter(|step| !step.holds);
-    let steps = steps.map(|step| step.name.as_str());
-    let names: IndexSet<&str> = probes.chain(checks).chain(steps).collect();
-    let names: Vec<&str> = names.into_iter().collect();
-    format!("not as expected: {}", names.join(", "))
+    let probes = case.probes.iter().filter(|probe| !probe.holds);
+    let checks = case.checks().filter(|check| !check.holds());
+    let steps = case.steps.iter().filter(|step| !step.holds());
+    let names: IndexSet<String> = probes
+        .map(|probe| probe.name.clone())
+        .chain(checks.map(Check::target))
+        .chain(steps.map(|step| step.name.clone()))
+        .collect();
+    format!("not as expected: {}", text::join(names, ", "))
 }
 
 fn time(case: &CaseResult) -> Duration {
@@ -180,11 +176,13 @@ fn time(case: &CaseResult) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Format, fixture};
+    use crate::Format;
+    use crate::tests::render_run;
+    use svclab_runner::results::fixture;
 
     #[test]
     fn report_labs_are_suites_and_cases_are_tests() {
-        insta::assert_snapshot!(fixture::render(Format::Junit, Options::default()));
+        insta::assert_snapshot!(render_run(Format::Junit, Options::default()));
     }
 
     #[test]
@@ -228,7 +226,7 @@ mod tests {
 
     #[test]
     fn report_counts_match_the_summary() {
-        let xml = fixture::render(Format::Junit, Options::default());
+        let xml = render_run(Format::Junit, Options::default());
         let read = Report::deserialize_from_str(&xml).unwrap();
         let summary = fixture::results().summary;
         let wanted = (

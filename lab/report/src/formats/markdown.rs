@@ -1,6 +1,6 @@
 //! Renders a run as a Markdown page: a table of the labs, and one of the cases that did not pass.
 
-use crate::text::case::render_observation;
+use crate::text::expectation::{describe_check, describe_probe, describe_step};
 use crate::text::{self, certificate};
 use svclab_runner::results::{CaseResult, CaseStatus, Results, Summary};
 
@@ -38,7 +38,8 @@ pub(crate) fn render_page(results: &Results, summary: &str) -> String {
         rows.truncate(MAX_ROWS);
         parts.append(&mut rows);
         if omitted > 0 {
-            parts.push(format!("\nand {omitted} more rows\n"));
+            let omitted = text::count(omitted, "more row", "more rows");
+            parts.push(format!("\nand {omitted}\n"));
         }
     }
     if let Some(certificate) = &results.certificate {
@@ -65,31 +66,15 @@ fn rows(case: &CaseResult) -> Vec<String> {
         };
         return vec![row("", &seen)];
     }
-    let probes = case
-        .probes
-        .iter()
-        .filter(|probe| !probe.holds)
-        .map(|probe| {
-            let expected = probe.expected.as_deref().unwrap_or_default();
-            row(
-                &format!("{}: {expected}", probe.name),
-                &render_observation(probe),
-            )
-        });
-    let checks = case.checks().filter(|check| !check.holds).map(|check| {
-        row(
-            &format!("{}: {}", check.target, check.expected),
-            &check.observed,
-        )
-    });
-    let steps = case.steps.iter().filter(|step| !step.holds).map(|step| {
-        let expected = step.expected.as_deref().unwrap_or_default();
-        row(
-            &format!("step {}: {expected}", step.name),
-            &step.describe_shifts(),
-        )
-    });
-    probes.chain(checks).chain(steps).collect()
+    let probes = case.probes.iter().filter(|probe| !probe.holds);
+    let probes = probes.map(|probe| (probe.name.clone(), describe_probe(probe)));
+    let checks = case.checks().filter(|check| !check.holds());
+    let checks = checks.map(|check| (check.target(), describe_check(check)));
+    let steps = case.steps.iter().filter(|step| !step.holds());
+    let steps = steps.map(|step| (format!("step {}", step.name), describe_step(step)));
+    let all = probes.chain(checks).chain(steps);
+    all.map(|(name, (expected, seen))| row(&format!("{name}: {expected}"), &seen))
+        .collect()
 }
 
 /// Escapes text for a table cell.
@@ -117,7 +102,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::fixture;
+    use svclab_runner::results::fixture;
 
     #[test]
     fn escape_cell_markup_is_escaped() {

@@ -56,7 +56,7 @@ mod tests {
     use std::io::{self, ErrorKind};
 
     use super::*;
-    use crate::fixture;
+    use svclab_runner::results::fixture;
 
     /// Pipe that accepts `left` bytes and then fails.
     struct Pipe {

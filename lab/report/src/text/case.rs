@@ -3,8 +3,12 @@
 
 use anstyle::{AnsiColor, Style};
 
-use crate::text::{refused, render_seconds, shell_quote};
-use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome, render_observed};
+use crate::text::expectation::{
+    describe_check, describe_difference, describe_observed, describe_probe, describe_shifts,
+    describe_step,
+};
+use crate::text::{join, refused, render_seconds, shell_quote, strip_colours};
+use svclab_judge::{Check, ClaimOutcome, Observed, ProbeOutcome, StepOutcome};
 use svclab_runner::results::flows::FlowOutcome;
 use svclab_runner::results::{CaseResult, CaseStatus, RunError};
 
@@ -67,7 +71,7 @@ impl CaseRenderer<'_> {
             }
         }
         for check in case.checks() {
-            if self.verbose || !check.holds {
+            if self.verbose || !check.holds() {
                 text.check(check);
             }
         }
@@ -120,16 +124,15 @@ impl CaseRenderer<'_> {
     pub(crate) fn render_observed(case: &CaseResult) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
-            text.line(&format!("{}: {}", probe.name, render_observation(probe)));
+            let seen = describe_observed(&probe.observed);
+            text.line(&format!("{}: {seen}", probe.name));
         }
         for check in case.checks() {
-            text.line(&format!(
-                "{}: {}; seen {}",
-                check.target, check.expected, check.observed
-            ));
+            let (expected, seen) = describe_check(check);
+            text.line(&format!("{}: {expected}; seen {seen}", check.target()));
         }
         for step in &case.steps {
-            text.line(&format!("step {}: {}", step.name, step.describe_shifts()));
+            text.line(&format!("step {}: {}", step.name, describe_shifts(step)));
         }
         for line in refused::render_lines(&case.refused, case.refused_missed) {
             text.line(&format!("{}: {line}", refused::LABEL));
@@ -138,44 +141,23 @@ impl CaseRenderer<'_> {
     }
 }
 
-/// Removes colours from a text.
-pub(crate) fn strip_colours(text: &str) -> String {
-    anstream::adapter::strip_str(text).to_string()
-}
-
 fn summarize_probes(probes: &[ProbeOutcome]) -> String {
     if probes.len() > PROBES_IN_A_LINE {
-        let mut sum = svclab_judge::Observed::default();
+        let mut sum = Observed::default();
         for (verdict, count) in probes.iter().flat_map(|probe| &probe.observed.verdicts) {
             *sum.verdicts.entry(*verdict).or_insert(0) += count;
         }
-        return format!("{} probes: {}", probes.len(), render_observed(&sum));
+        return format!("{} probes: {}", probes.len(), describe_observed(&sum));
     }
-    let each: Vec<String> = probes
-        .iter()
-        .map(|probe| {
-            let mut counts = probe.observed.clone();
-            counts.endpoints.clear();
-            counts.seen_sources.clear();
-            let words = render_observed(&counts);
-            format!("{}: {}", probe.name, or_nothing(words))
-        })
-        .collect();
-    each.join("; ")
-}
-
-/// Renders the observations of a probe.
-pub(crate) fn render_observation(probe: &ProbeOutcome) -> String {
-    or_nothing(render_observed(&probe.observed))
-}
-
-/// Replaces an empty text by `nothing`.
-fn or_nothing(words: String) -> String {
-    if words.is_empty() {
-        "nothing".to_owned()
-    } else {
-        words
-    }
+    let each = probes.iter().map(|probe| {
+        let verdicts = Observed {
+            verdicts: probe.observed.verdicts.clone(),
+            source_ports: probe.observed.source_ports.clone(),
+            ..Observed::default()
+        };
+        format!("{}: {}", probe.name, describe_observed(&verdicts))
+    });
+    join(each, "; ")
 }
 
 /// Indented lines below the line of a case.
@@ -193,7 +175,8 @@ impl Text {
         let step = step.map_or_else(String::new, |step| format!(", step {step}"));
         let route = format!("{} → {}{step}", probe.from, probe.to);
         self.heading(&probe.name, &[&route, note]);
-        self.push_comparison(probe.expected.as_deref(), &render_observation(probe));
+        let (expected, seen) = describe_probe(probe);
+        self.push_comparison(&expected, &seen);
     }
 
     /// Adds why a result of the flow is expected, and where the lab declares it.
@@ -206,27 +189,24 @@ impl Text {
         ];
         for (label, value) in lines {
             if let Some(value) = value {
-                let value = indent_continuation(value, 4 + label.len() + 2);
-                self.line(&format!("    {LABEL}{label}{LABEL:#}  {value}"));
+                self.detail(label, value);
             }
         }
     }
 
     fn check(&mut self, check: &Check) {
-        self.heading(
-            &check.target,
-            &[if check.holds { "as expected" } else { "" }],
-        );
-        self.push_comparison(Some(&check.expected), &check.observed);
+        let note = if check.holds() { "as expected" } else { "" };
+        self.heading(&check.target(), &[note]);
+        let (expected, seen) = describe_check(check);
+        self.push_comparison(&expected, &seen);
     }
 
     fn step(&mut self, step: &StepOutcome, verbose: bool) {
         let name = format!("step {}", step.name);
-        let expected = step.expected.as_deref();
-        let seen = step.describe_shifts();
-        if expected.is_some() && (verbose || !step.holds) {
-            self.heading(&name, &[if step.holds { "as expected" } else { "" }]);
-            self.push_comparison(expected, &seen);
+        let (expected, seen) = describe_step(step);
+        if step.within.is_some() && (verbose || !step.holds()) {
+            self.heading(&name, &[if step.holds() { "as expected" } else { "" }]);
+            self.push_comparison(&expected, &seen);
         } else {
             self.heading(&name, &[&seen]);
         }
@@ -246,8 +226,9 @@ impl Text {
             .map_or_else(String::new, |part| format!(" ({part})"));
         let verdict = claim.verdict.label();
         self.labelled("claim", &format!("{}{part}: {verdict}", claim.id));
-        if let Some(seen) = &claim.difference {
-            self.indented(4, seen);
+        if !claim.differences.is_empty() {
+            let differences = claim.differences.iter().map(describe_difference);
+            self.indented(4, &join(differences, "; "));
         }
     }
 
@@ -264,14 +245,18 @@ impl Text {
         self.line(&format!("  {LABEL}{label}{LABEL:#} {value}"));
     }
 
-    /// Adds the expected value above the observed one, so that differences are visible.
-    fn push_comparison(&mut self, expected: Option<&str>, seen: &str) {
-        for (label, value) in [("expected", expected), ("seen    ", Some(seen))] {
-            if let Some(value) = value {
-                let value = indent_continuation(value, 4 + label.len() + 2);
-                self.line(&format!("    {LABEL}{label}{LABEL:#}  {value}"));
-            }
+    /// Adds the expected value, if there is one, above the observed one, so that differences are
+    /// visible.
+    fn push_comparison(&mut self, expected: &str, seen: &str) {
+        if !expected.is_empty() {
+            self.detail("expected", expected);
         }
+        self.detail("seen    ", seen);
+    }
+
+    fn detail(&mut self, label: &str, value: &str) {
+        let value = indent_continuation(value, 4 + label.len() + 2);
+        self.line(&format!("    {LABEL}{label}{LABEL:#}  {value}"));
     }
 
     fn indented(&mut self, indent: usize, value: &str) {
@@ -299,8 +284,8 @@ fn indent_continuation(text: &str, indent: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture;
     use svclab_runner::results::ErrorKind;
+    use svclab_runner::results::fixture;
 
     #[test]
     fn details_escape_sequences_are_removed() {

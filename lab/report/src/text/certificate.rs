@@ -36,20 +36,15 @@ pub(crate) fn headline(certificate: &Certificate) -> String {
     if certificate.unchanged {
         let digest = certificate.after.get(..DIGEST_DIGITS).unwrap_or_default();
         let entries: usize = certificate.compared.values().sum();
-        let plural = if entries == 1 { "entry" } else { "entries" };
         return format!(
-            "certificate: this machine is unchanged ({entries} {plural}, digest {digest})"
+            "certificate: this machine is unchanged ({}, digest {digest})",
+            text::count(entries, "entry", "entries")
         );
     }
-    let parts: Vec<&str> = certificate
-        .changes
-        .keys()
-        .copied()
-        .map(Section::name)
-        .collect();
+    let parts = certificate.changes.keys().copied().map(Section::name);
     format!(
         "certificate: this machine has changed: {}",
-        text::join_and(&parts)
+        text::join_and(parts)
     )
 }
 
@@ -65,7 +60,7 @@ fn list(text: &mut String, sign: char, lines: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture;
+    use svclab_runner::results::fixture;
 
     #[test]
     fn certificate_changes_and_errors_are_rendered() {

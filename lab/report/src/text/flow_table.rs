@@ -7,8 +7,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use indexmap::{IndexMap, IndexSet};
 
 use crate::commands::claims::cover::cover;
-use crate::text::case::strip_colours;
-use crate::text::wrap;
+use crate::text::{count, join, push_hanging, push_wrapped, strip_colours};
 use svclab_runner::results::flows::{
     CellOutcome, FactCoverage, FlowCell, FlowObservation, FlowRow, FlowTable, Reason,
 };
@@ -56,7 +55,8 @@ fn render_table(table: &FlowTable) -> String {
         Some(axis) => format!(", by {axis}"),
         None => String::new(),
     };
-    let _ = writeln!(text, "\n{}: {} flows{by}", table.lab, table.flows.len());
+    let flows = count(table.flows.len(), "flow", "flows");
+    let _ = writeln!(text, "\n{}: {flows}{by}", table.lab);
     for line in drawn.to_string().lines() {
         let _ = writeln!(text, "{}", line.trim_end());
     }
@@ -69,17 +69,12 @@ fn render_table(table: &FlowTable) -> String {
         );
     }
     for (index, (because, sources)) in notes.iter().enumerate() {
-        let sources: Vec<&str> = sources.iter().copied().collect();
-        let words = match sources.join("; ").as_str() {
-            "" => (*because).to_owned(),
-            sources => format!("{because} ({sources})"),
+        let words = if sources.is_empty() {
+            (*because).to_owned()
+        } else {
+            format!("{because} ({})", join(sources, "; "))
         };
-        let label = format!("[{}] ", index + 1);
-        let indent = " ".repeat(label.len());
-        for (line, words) in wrap(&words, MAX_WIDTH - label.len()).iter().enumerate() {
-            let before = if line == 0 { &label } else { &indent };
-            let _ = writeln!(text, "{before}{words}");
-        }
+        push_wrapped(&mut text, &format!("[{}] ", index + 1), &words, MAX_WIDTH);
     }
     if let Some(facts) = &table.facts {
         let _ = writeln!(text, "{}", coverage_text(facts.covered.len(), facts.total));
@@ -92,9 +87,7 @@ fn render_table(table: &FlowTable) -> String {
                 .filter(|other| *other == why)
                 .count();
             let words = format!("not covered, {count}: {why}");
-            for (line, words) in wrap(&words, MAX_WIDTH - 4).iter().enumerate() {
-                let _ = writeln!(text, "{}{words}", if line == 0 { "  " } else { "    " });
-            }
+            push_hanging(&mut text, "  ", "    ", &words, MAX_WIDTH);
         }
         if !facts.open.is_empty() {
             let _ = writeln!(text, "  not confirmed by this run: {}", facts.open.len());
@@ -197,10 +190,7 @@ fn describe_cases(cell: &FlowCell, index: usize) -> Option<String> {
 
 /// Renders an outcome in short form: `web-a, web-b from laptop`, `refused`.
 fn render_outcome(seen: &FlowObservation) -> String {
-    let list = |names: &BTreeSet<String>| {
-        let names: Vec<&str> = names.iter().map(|name| short(name)).collect();
-        names.join(", ")
-    };
+    let list = |names: &BTreeSet<String>| join(names.iter().map(|name| short(name)), ", ");
     let failed: Vec<&str> = seen
         .verdicts
         .iter()
@@ -234,7 +224,7 @@ fn short(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture;
+    use svclab_runner::results::fixture;
 
     #[test]
     fn tables_differences_and_failures_are_marked() {

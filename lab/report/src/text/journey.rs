@@ -3,10 +3,9 @@
 
 use std::fmt::Write as _;
 
-use anstream::adapter::strip_str;
 use anstyle::{AnsiColor, Style};
 
-use crate::text::wrap;
+use crate::text::{count, push_wrapped, strip_colours};
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd};
 use svclab_judge::{AddressBook, conclusion, describe_rewrite, find_reply, find_request};
 use svclab_model::evidence::{AddressPair, Verdict};
@@ -19,7 +18,10 @@ const MATTERS: Style = AnsiColor::Yellow.on_default().bold();
 const FAINT: Style = Style::new().dimmed();
 
 /// Maximum width of sentences, in columns.
-const WIDTH: usize = 92;
+const WIDTH: usize = 96;
+
+/// Start of a sentence in a list.
+const ITEM: &str = "  - ";
 
 /// Prefix of a line that matters.
 const MARK: &str = "> ";
@@ -46,7 +48,7 @@ pub fn render_case_journeys(result: &CaseResult, seen: &CaseEvidence) -> String 
         let journeys = step.connections.iter().map(|explained| &explained.journey);
         text += &renderer(*book).render_step(&step.step, journeys);
     }
-    strip_str(&text).to_string()
+    strip_colours(&text)
 }
 
 /// Renderer of journeys.
@@ -106,21 +108,20 @@ impl JourneyRenderer<'_> {
             }
         }
         let mut text = String::new();
-        for (_, journey, count) in groups {
+        for (_, journey, group_size) in groups {
             if !text.is_empty() {
                 text.push('\n');
             }
-            self.push_journey(&mut text, journey, count);
+            self.push_journey(&mut text, journey, group_size);
         }
         text
     }
 
-    fn push_journey(&self, text: &mut String, journey: &Journey, count: usize) {
+    fn push_journey(&self, text: &mut String, journey: &Journey, group_size: usize) {
         let probe = &journey.probe;
-        let alike = match count {
+        let alike = match group_size {
             1 => String::new(),
-            2 => " (and 1 more like it)".to_owned(),
-            more => format!(" (and {} more like it)", more - 1),
+            alike => format!(" (and {} more like it)", alike - 1),
         };
         let number = journey.number + 1;
         let _ = writeln!(
@@ -129,13 +130,7 @@ impl JourneyRenderer<'_> {
             journey.verdict
         );
         for sentence in conclusion(journey, &self.book) {
-            let mut lines = wrap(&sentence, WIDTH).into_iter();
-            if let Some(first) = lines.next() {
-                let _ = writeln!(text, "  - {first}");
-            }
-            for line in lines {
-                let _ = writeln!(text, "    {line}");
-            }
+            push_wrapped(text, ITEM, &sentence, WIDTH);
         }
         let is_success = matches!(journey.verdict, Verdict::Connected | Verdict::Answered);
         if self.brief && is_success && !self.verbose {
@@ -162,11 +157,8 @@ impl JourneyRenderer<'_> {
             }
         }
         if omitted > 0 {
-            let packets = if omitted == 1 { "packet" } else { "packets" };
-            let _ = writeln!(
-                text,
-                "\n  {FAINT}and {omitted} more {packets} (-v shows them){FAINT:#}"
-            );
+            let packets = count(omitted, "more packet", "more packets");
+            let _ = writeln!(text, "\n  {FAINT}and {packets} (-v shows them){FAINT:#}");
         }
     }
 
@@ -283,23 +275,27 @@ fn render_title(head: &CaseHead, guessed: bool) -> String {
         "{HEAD}{}{HEAD:#}  {status}, on {}\n",
         head.case, head.kernel
     );
-    for (left_out, evidence_kind) in [
-        (head.packets_missed, "packets"),
-        (head.trace_events_missed, "trace events"),
-        (head.drops_missed, "dropped packets"),
+    for (missed, singular, plural) in [
+        (head.packets_missed, "packet was", "packets were"),
+        (
+            head.trace_events_missed,
+            "trace event was",
+            "trace events were",
+        ),
+        (
+            head.drops_missed,
+            "dropped packet was",
+            "dropped packets were",
+        ),
     ] {
-        if left_out > 0 {
-            let _ = writeln!(
-                text,
-                "{MATTERS}{left_out} {evidence_kind} were not recorded{MATTERS:#}"
-            );
+        if missed > 0 {
+            let missed = count(missed, singular, plural);
+            let _ = writeln!(text, "{MATTERS}{missed} not recorded{MATTERS:#}");
         }
     }
     if let Some(why) = head.drops_unknown.as_ref().filter(|_| guessed) {
         let sentence = format!("Only counters of dropped packets are available: {why}");
-        for line in wrap(&sentence, WIDTH) {
-            let _ = writeln!(text, "{line}");
-        }
+        push_wrapped(&mut text, "", &sentence, WIDTH - ITEM.len());
     }
     text
 }
@@ -409,8 +405,6 @@ fn without_port(journey: &Journey, text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use anstream::adapter::strip_str;
-
     use super::*;
 
     #[test]
@@ -433,6 +427,6 @@ mod tests {
         };
         let titles = [(&head, true), (&unknown, true), (&unknown, false)];
         let rendered = titles.map(|(head, guessed)| render_title(head, guessed));
-        insta::assert_snapshot!(strip_str(&rendered.join("\n")).to_string());
+        insta::assert_snapshot!(strip_colours(&rendered.join("\n")));
     }
 }

@@ -2,12 +2,13 @@
 
 pub(crate) mod case;
 pub(crate) mod certificate;
+pub(crate) mod expectation;
 pub(crate) mod flow_table;
 pub mod journey;
 pub mod refused;
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
 use svclab_diagnostic::printable::is_control;
@@ -28,10 +29,72 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Indents each line by two spaces and terminates it.
-pub(crate) fn indent_lines(text: &str) -> String {
-    text.lines()
-        .fold(String::new(), |text, line| text + "  " + line + "\n")
+/// Adds text in lines of at most `width` characters. The first line starts with `first`, and the
+/// others are indented to the same column.
+pub(crate) fn push_wrapped(out: &mut String, first: &str, text: &str, width: usize) {
+    push_hanging(out, first, &" ".repeat(first.chars().count()), text, width);
+}
+
+/// Adds text in lines of at most `width` characters. The first line starts with `first`, and the
+/// others with `rest`.
+pub(crate) fn push_hanging(out: &mut String, first: &str, rest: &str, text: &str, width: usize) {
+    let indent = first.chars().count().max(rest.chars().count());
+    for (index, line) in wrap(text, width.saturating_sub(indent)).iter().enumerate() {
+        let start = if index == 0 { first } else { rest };
+        let _ = writeln!(out, "{start}{line}");
+    }
+}
+
+/// Removes colours from a text unless they are enabled.
+pub(crate) fn with_colour(text: String, colour: bool) -> String {
+    if colour { text } else { strip_colours(&text) }
+}
+
+/// Removes colours from a text.
+pub(crate) fn strip_colours(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+/// Renders a number with a noun: `1 case`, `2 cases`.
+pub(crate) fn count<N: Display + From<u8> + PartialEq>(
+    number: N,
+    singular: &str,
+    plural: &str,
+) -> String {
+    let noun = if number == N::from(1) {
+        singular
+    } else {
+        plural
+    };
+    format!("{number} {noun}")
+}
+
+/// Joins items with a separator.
+pub(crate) fn join(items: impl IntoIterator<Item = impl Display>, separator: &str) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    items.join(separator)
+}
+
+/// Joins items as a sentence does: `a, b and c`.
+pub(crate) fn join_and(items: impl IntoIterator<Item = impl Display>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    match items.split_last() {
+        Some((last, front)) if !front.is_empty() => format!("{} and {last}", front.join(", ")),
+        _ => items.concat(),
+    }
+}
+
+/// Maximum number of names in a line; the others are counted.
+const MAX_NAMED: usize = 3;
+
+/// Joins the first names, and counts the others: `a, b and 4 more`.
+pub(crate) fn list_first(names: impl IntoIterator<Item = impl Display>) -> String {
+    let mut names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
+    if names.len() > MAX_NAMED {
+        let more = names.split_off(MAX_NAMED - 1).len();
+        names.push(format!("{more} more"));
+    }
+    join_and(names)
 }
 
 /// Renders a duration in seconds, to the hundredth: `3.02 s`.
@@ -67,25 +130,12 @@ pub fn shell_quote(text: &str) -> String {
 
 /// Renders the counts: `12 passed, 1 failed, 0 errors`.
 pub(crate) fn render_counts(summary: Summary) -> String {
-    let errors = if summary.errors == 1 {
-        "error"
-    } else {
-        "errors"
-    };
     format!(
-        "{} passed, {} failed, {} {errors}",
-        summary.passed, summary.failed, summary.errors
+        "{} passed, {} failed, {}",
+        summary.passed,
+        summary.failed,
+        count(summary.errors, "error", "errors")
     )
-}
-
-/// Joins items as a sentence does: `a, b and c`.
-pub(crate) fn join_and<T: AsRef<str>>(items: &[T]) -> String {
-    let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
-    match items.split_last() {
-        Some((last, front)) if !front.is_empty() => format!("{} and {last}", front.join(", ")),
-        Some((only, _)) => (*only).to_owned(),
-        None => String::new(),
-    }
 }
 
 /// Renders the whole run in a line:
@@ -97,11 +147,8 @@ pub(crate) fn render_summary(results: &Results, took: Duration) -> String {
         .map(|case| case.kernel.as_str())
         .filter(|kernel| !kernel.is_empty())
         .collect();
-    let kernels: Vec<String> = kernels
-        .iter()
-        .map(|kernel| format!("Linux {kernel}"))
-        .collect();
-    let on = match join_and(&kernels) {
+    let kernels = kernels.iter().map(|kernel| format!("Linux {kernel}"));
+    let on = match join_and(kernels) {
         none if none.is_empty() => none,
         kernels => format!(" on {kernels}"),
     };
@@ -124,12 +171,9 @@ pub(crate) fn render_summary(results: &Results, took: Duration) -> String {
 
 /// Describes the cases without a result. Returns `None` if all have one.
 pub(crate) fn describe_lost(results: &Results) -> Option<String> {
-    let cases = match results.count_missing_results() {
-        0 => return None,
-        1 => "1 case has".to_owned(),
-        lost => format!("{lost} cases have"),
-    };
-    Some(format!("{cases} no result, which is a bug in svclab"))
+    let lost = results.count_missing_results();
+    let cases = || count(lost, "case has", "cases have");
+    (lost > 0).then(|| format!("{} no result, which is a bug in svclab", cases()))
 }
 
 /// Returns the tools that the run used, iptables first. `iptables-nft-restore v1.8.9 (nf_tables)`
@@ -164,7 +208,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::fixture;
+    use svclab_runner::results::fixture;
 
     #[test]
     fn seconds_are_rounded_to_the_hundredth() {
@@ -216,9 +260,19 @@ mod tests {
 
     #[test]
     fn join_and_lists_read_as_sentences() {
-        assert_eq!(join_and::<&str>(&[]), "");
-        assert_eq!(join_and(&["a"]), "a");
-        assert_eq!(join_and(&["a", "b"]), "a and b");
-        assert_eq!(join_and(&["a", "b", "c"]), "a, b and c");
+        assert_eq!(join_and([""; 0]), "");
+        assert_eq!(join_and(["a"]), "a");
+        assert_eq!(join_and(["a", "b"]), "a and b");
+        assert_eq!(join_and(["a", "b", "c"]), "a, b and c");
+        assert_eq!(list_first(["a", "b", "c"]), "a, b and c");
+        assert_eq!(list_first(["a", "b", "c", "d"]), "a, b and 2 more");
+    }
+
+    #[test]
+    fn push_hanging_later_lines_are_indented() {
+        let mut text = String::new();
+        push_wrapped(&mut text, "- ", "one two three", 9);
+        push_hanging(&mut text, "", "  ", "one two three", 9);
+        assert_eq!(text, "- one two\n  three\none two\n  three\n");
     }
 }

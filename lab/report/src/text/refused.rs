@@ -1,5 +1,6 @@
 //! Renders the requests that API servers refused.
 
+use crate::text::count;
 use svclab_model::evidence::RejectedRequest;
 
 /// Label of the lines.
@@ -21,11 +22,7 @@ pub fn render_lines(refused: &[RejectedRequest], left_out: u64) -> Vec<String> {
             None => grouped.push((request, vec![node])),
         }
     }
-    let more = match left_out {
-        0 => None,
-        1 => Some("1 more request".to_owned()),
-        more => Some(format!("{more} more requests")),
-    };
+    let more = (left_out > 0).then(|| count(left_out, "more request", "more requests"));
     grouped
         .into_iter()
         .map(|(request, nodes)| format!("{request} ({})", nodes.join(", ")))

@@ -21,7 +21,8 @@ impl Writer for MultiWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Format, Options, fixture};
+    use crate::{Format, Options};
+    use svclab_runner::results::fixture;
 
     /// Output on a full disk.
     struct Full;

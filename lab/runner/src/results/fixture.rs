@@ -4,11 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
 use super::flows::{self, FlowObservation, FlowOutcome, FlowTable};
 use super::{CaseResult, CaseStatus, ErrorKind, Event, FileLine, Results, RunError, Warning};
 use crate::certify::{Certificate, MachineState, Section};
 use svclab_judge::{
-    Check, ClaimOutcome, ClaimVerdict, Observed, ProbeOutcome, StepOutcome, TrafficShift,
+    Check, ClaimDifference, ClaimOutcome, ClaimVerdict, Observed, ProbeOutcome, SetContent,
+    StepOutcome, TrafficShift,
 };
 use svclab_model::evidence::{RejectedRequest, Verdict};
 
@@ -40,24 +44,28 @@ fn observed(verdicts: &[(Verdict, u32)], endpoints: &[&str], sources: &[&str]) -
     }
 }
 
-fn probe(name: &str, expected: Option<&str>, observed: Observed, holds: bool) -> ProbeOutcome {
+fn probe(name: &str, expected: Option<Value>, observed: Observed, holds: bool) -> ProbeOutcome {
     ProbeOutcome {
         name: name.to_owned(),
         from: "pod/default/client".to_owned(),
         to: "lb/default/nginx-ingress:443".to_owned(),
         step: None,
-        expected: expected.map(str::to_owned),
+        expected: expected.map(expectation),
         observed,
         holds,
     }
 }
 
-fn check(on: &str, expected: &str, observed: &str, holds: bool) -> Check {
-    Check {
-        target: on.to_owned(),
-        expected: expected.to_owned(),
-        observed: observed.to_owned(),
-        holds,
+/// Parses an expectation in the notation of a lab.
+fn expectation<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("a valid expectation")
+}
+
+fn packets(expected: Value, count: u32) -> Check {
+    Check::Packets {
+        expected: expectation(expected),
+        count,
+        missed: 0,
     }
 }
 
@@ -67,13 +75,13 @@ pub fn claim(
     id: &str,
     verdict: ClaimVerdict,
     part: Option<&str>,
-    seen: Option<&str>,
+    difference: Option<ClaimDifference>,
 ) -> ClaimOutcome {
     ClaimOutcome {
         id: id.to_owned(),
         verdict,
         part: part.map(str::to_owned),
-        difference: seen.map(str::to_owned),
+        differences: difference.into_iter().collect(),
     }
 }
 
@@ -84,7 +92,7 @@ fn place(file: &str, line: u32) -> FileLine {
 
 /// Returns a case with steps after which traffic moved, once in time and once too late.
 fn stepped() -> CaseResult {
-    let step = |name: &str, moved: &[(&str, u64, &str)], within: Option<&str>, holds| StepOutcome {
+    let step = |name: &str, moved: &[(&str, u64, &str)], within: Option<u64>| StepOutcome {
         name: name.to_owned(),
         applied_us: 41_000,
         shifts: moved
@@ -95,13 +103,12 @@ fn stepped() -> CaseResult {
                 to: (*to).to_owned(),
             })
             .collect(),
-        expected: within.map(str::to_owned),
-        holds,
+        within: within.map(Duration::from_secs),
     };
     let seen = observed(&[(Verdict::Connected, 4)], &["pod/default/web-b"], &[]);
     let after = ProbeOutcome {
         step: Some("leaves".to_owned()),
-        ..probe("callAfter", Some("connected 4"), seen, true)
+        ..probe("callAfter", Some(json!({"connected": 4})), seen, true)
     };
     let moved = [("callAfter", 1_020_000, "pod/default/web-b")];
     CaseResult {
@@ -109,9 +116,9 @@ fn stepped() -> CaseResult {
         location: Some(place("topologies/changes.yaml", 12)),
         probes: vec![after],
         steps: vec![
-            step("comes", &[], None, true),
-            step("leaves", &moved, Some("within 2s"), true),
-            step("flips", &moved, Some("within 1s"), false),
+            step("comes", &[], None),
+            step("leaves", &moved, Some(2)),
+            step("flips", &moved, Some(1)),
         ],
         ..passed("changes")
     }
@@ -129,11 +136,16 @@ fn timed_out() -> CaseResult {
                 "S2-10",
                 ClaimVerdict::Refuted,
                 Some("the port"),
-                Some("call: claimed refused 1; seen timeout 1"),
+                Some(ClaimDifference::Probe(probe(
+                    "call",
+                    Some(json!({"refused": 1})),
+                    seen.clone(),
+                    false,
+                ))),
             ),
         ],
-        probes: vec![probe("call", Some("timeout 1"), seen, true)],
-        wire: vec![check("node-1/eth0", "1.. × SYN", "2 ×", true)],
+        probes: vec![probe("call", Some(json!({"timeout": 1})), seen, true)],
+        wire: vec![packets(json!({"on": "node-1/eth0", "see": "SYN"}), 2)],
         ..passed("canal-stale-rule/stale=present,rpFilter=0")
     }
 }
@@ -154,11 +166,21 @@ fn failed_everywhere() -> CaseResult {
         probes: vec![
             probe(
                 "call",
-                Some("connected 4, timeout 4, endpoints nginx-b, source pod/default/client"),
+                Some(json!({
+                    "connected": 4,
+                    "timeout": 4,
+                    "endpoints": ["nginx-b"],
+                    "seenSource": "pod/default/client",
+                })),
                 seen,
                 false,
             ),
-            probe("silence", Some("connected 1"), Observed::default(), false),
+            probe(
+                "silence",
+                Some(json!({"connected": 1})),
+                Observed::default(),
+                false,
+            ),
             probe(
                 "other",
                 None,
@@ -167,32 +189,43 @@ fn failed_everywhere() -> CaseResult {
             ),
         ],
         wire: vec![
-            check(
-                "node-1/eth0",
-                "1.. × SYN from pod/default/client",
-                "0 ×",
-                false,
+            packets(
+                json!({"on": "node-1/eth0", "see": "SYN from pod/default/client"}),
+                0,
             ),
-            check("node-2/eth0", "0 × RST", "0 ×", true),
+            packets(json!({"on": "node-2/eth0", "never": "RST"}), 0),
         ],
-        counters: vec![check(
-            "node-1",
-            "TcpExtIPReversePathFilter grows by 4",
-            "by 0",
-            false,
-        )],
-        rules: vec![check(
-            "node-1",
-            "1.. packets match nat KUBE-POSTROUTING `-j MASQUERADE`",
-            "no such rule",
-            false,
-        )],
-        kernel_state: vec![check(
-            "node-1",
-            "KUBE-LOAD-BALANCER is hash:ip,port {172.18.96.4,tcp:443}",
-            "hash:ip,port {}",
-            false,
-        )],
+        counters: vec![Check::Counter {
+            expected: expectation(json!({
+                "on": "node-1",
+                "counter": "TcpExtIPReversePathFilter",
+                "grows": 4,
+            })),
+            increase: 0,
+        }],
+        rules: vec![Check::Rule {
+            expected: expectation(json!({
+                "on": "node-1",
+                "table": "nat",
+                "chain": "KUBE-POSTROUTING",
+                "rule": "-j MASQUERADE",
+                "hits": ">=1",
+            })),
+            hits: None,
+            missed: 0,
+        }],
+        kernel_state: vec![Check::Set {
+            expected: expectation(json!({
+                "on": "node-1",
+                "set": "KUBE-LOAD-BALANCER",
+                "type": "hash:ip,port",
+                "members": ["172.18.96.4,tcp:443"],
+            })),
+            observed: Some(SetContent {
+                kind: "hash:ip,port".to_owned(),
+                members: BTreeSet::new(),
+            }),
+        }],
         ..passed("clb-hairpin/policy=Local,rpFilter=0")
     }
 }
@@ -231,14 +264,14 @@ fn many_probes() -> CaseResult {
         .map(|name| {
             probe(
                 name,
-                Some("connected 2..6"),
+                Some(json!({"connected": "2..6"})),
                 seen(Verdict::Connected, 4),
                 true,
             )
         })
         .chain([probe(
             "closed",
-            Some("refused 1"),
+            Some(json!({"refused": 1})),
             seen(Verdict::Refused, 1),
             true,
         )])
@@ -385,6 +418,10 @@ pub fn events() -> Vec<Event> {
     events
 }
 
+fn both_endpoints() -> Value {
+    json!({"connected": 4, "endpoints": ["web-a", "web-b"]})
+}
+
 fn flow(
     name: &str,
     (verdicts, endpoints, sources): (&[Verdict], &[&str], &[&str]),
@@ -400,7 +437,7 @@ fn flow(
             sources: strings(sources),
         },
         holds,
-        expected: "connected 4, endpoints web-a and web-b".to_owned(),
+        expected: expectation(both_endpoints()),
         location: Some(place("topologies/conformance/table.yaml", 41)),
         because: None,
         source: None,
@@ -520,7 +557,7 @@ pub fn failed_flow() -> CaseResult {
     failed.because = Some("pods are sent to all endpoints".to_owned());
     failed.source = Some("pkg/proxy/iptables/proxier.go v1.30.0".to_owned());
     let seen = observed(&[(Verdict::Timeout, 4)], &[], &[]);
-    let expected = Some("connected 4, endpoints web-a and web-b");
+    let expected = Some(both_endpoints());
     CaseResult {
         probes: vec![probe("pod", expected, seen, false)],
         ..with_flows("table/mode=iptables,version=v1.30", failed)

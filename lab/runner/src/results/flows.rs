@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{CaseResult, CaseStatus, FileLine};
 use svclab_model::evidence::Verdict;
+use svclab_scenario::expectation::ProbeExpectation;
 
 /// Result of a flow in a case.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowOutcome {
     /// Name of the flow in the lab.
     pub flow: String,
@@ -24,19 +24,15 @@ pub struct FlowOutcome {
     pub seen: FlowObservation,
     /// Whether the observed result is the expected one.
     pub holds: bool,
-    /// Expectation in the words of the lab.
-    pub expected: String,
+    /// Expectation.
+    pub expected: ProbeExpectation,
     /// Location of the row that states the expectation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<FileLine>,
     /// Reason for the expectation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
     /// Source that confirms the reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Facts that the flow confirms if `holds` is true.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub covers: Vec<String>,
 }
 

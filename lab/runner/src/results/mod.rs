@@ -1,4 +1,4 @@
-//! Results of a run, as `--format json` prints them.
+//! Results of a run.
 
 pub mod case_evidence;
 mod event;
@@ -18,43 +18,32 @@ use crate::certify::Certificate;
 use flows::{FlowOutcome, FlowTable};
 use svclab_diagnostic::{bug, exit_code};
 use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
-use svclab_model::evidence::{RejectedRequest, is_none_missed};
+use svclab_model::evidence::RejectedRequest;
 
 pub use event::Event;
 
 pub use svclab_model::evidence::Environment;
 
-/// Name and version of this schema.
-pub const SCHEMA: &str = "svclab/results/v1";
-
 /// Results of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Results {
-    /// Name and version of the schema: `svclab/results/v1`.
-    pub schema: String,
     /// Versions by program: that of svclab, and the version text that each other program prints.
     pub tools: BTreeMap<String, String>,
     /// Result of each case, in the order of the labs and their cases.
     pub cases: Vec<CaseResult>,
     /// Number of started cases. Each of them is in `cases`, unless the run was interrupted or
     /// svclab has a bug.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<usize>,
     /// Number of cases by status.
     pub summary: Summary,
     /// Warnings about contents of the lab files that have no effect on packets, or another effect
     /// than in a cluster.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
     /// Flow table of each lab that has flows.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowTable>,
     /// Whether the run was interrupted. `cases` then lacks the cases that had not finished.
-    #[serde(default, skip_serializing_if = "is_false")]
     pub interrupted: bool,
     /// Comparison of the machine before and after the run. Absent unless requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
 }
 
@@ -82,14 +71,6 @@ impl fmt::Display for Warning {
             None => Ok(()),
         }
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// Number of cases by status.
@@ -120,8 +101,7 @@ impl Summary {
 }
 
 /// Result of a case.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaseResult {
     /// Name of the lab.
     pub lab: String,
@@ -129,7 +109,6 @@ pub struct CaseResult {
     pub case: String,
     /// Name of the case on the command line, if it is not `case`: a lab outside the directory of
     /// labs is named by its file.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub named: String,
     /// Release of the kernel that the case ran in, as the agent reports it (`uname -r`). Empty if
     /// no agent was reached.
@@ -139,43 +118,31 @@ pub struct CaseResult {
     /// Time from the first namespace to the last verdict, in milliseconds.
     pub duration_ms: u64,
     /// Location of the row of the lab that states the expectations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<FileLine>,
     /// Outcomes of the claims that the case tests.
-    #[serde(default)]
     pub claims: Vec<ClaimOutcome>,
     /// Results of the probes.
-    #[serde(default)]
     pub probes: Vec<ProbeOutcome>,
     /// Results of the flows, with the rows that state their expectations. Every flow is also in
     /// `probes`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowOutcome>,
     /// Checks of packets on interfaces.
-    #[serde(default)]
     pub wire: Vec<Check>,
     /// Checks of kernel counters.
-    #[serde(default)]
     pub counters: Vec<Check>,
     /// Checks of rules.
-    #[serde(default)]
     pub rules: Vec<Check>,
     /// Checks of sets, virtual servers and interfaces.
-    #[serde(default)]
     pub kernel_state: Vec<Check>,
     /// Results of the steps, with the time at which traffic moved after each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepOutcome>,
     /// Requests that the API servers of the nodes did not serve, although the real kube-proxies
     /// wrote their rules. No verdict depends on these requests. If a kube-proxy did not write its
     /// rules, `error` describes the cause.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RejectedRequest>,
     /// Number of further requests that are not listed in `refused`.
-    #[serde(default, skip_serializing_if = "is_none_missed")]
     pub refused_missed: u64,
     /// Reason why the case has no verdict. Absent if it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
 }
 
@@ -359,7 +326,6 @@ impl Results {
     pub fn new(tools: BTreeMap<String, String>, cases: Vec<CaseResult>) -> Self {
         let summary = Summary::from_cases(&cases);
         Self {
-            schema: SCHEMA.to_owned(),
             tools,
             cases,
             begun: None,

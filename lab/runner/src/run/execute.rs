@@ -374,7 +374,7 @@ fn judged_result(prepared: &Prepared, judgement: Judgement, evidence: &Evidence)
         kernel_state: held,
         steps,
         claims,
-        doubtful: _,
+        doubt: _,
     } = judgement;
     let mut result = CaseResult {
         lab: prepared.case.lab.clone(),
@@ -432,7 +432,7 @@ fn needs_full_wait(judgement: &Judgement, evidence: &Evidence) -> bool {
         .chain(later)
         .flat_map(|seen| &seen.attempts);
     attempts.any(|attempt| attempt.settled)
-        && (judgement.checks().any(|check| !check.holds) || judgement.claims.iter().any(refuted))
+        && (judgement.checks().any(|check| !check.holds()) || judgement.claims.iter().any(refuted))
 }
 
 /// Returns the case with all timeouts waited for instead of settled.
@@ -569,7 +569,7 @@ async fn try_once(
         })
     })?;
     let judgement = judge.judge(&evidence);
-    match &judgement.doubtful {
+    match &judgement.doubt {
         Some(reason) => Err(KernelError::RequestFailed(Failure::too_busy(
             "an expectation",
             reason,

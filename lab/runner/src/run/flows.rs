@@ -86,7 +86,7 @@ pub(super) fn failed_flow_location(result: &CaseResult) -> Option<FileLine> {
         .probes
         .iter()
         .any(|probe| !probe.holds && !is_flow(&probe.name));
-    if has_other_failures || result.checks().any(|check| !check.holds) {
+    if has_other_failures || result.checks().any(|check| !check.holds()) {
         return None;
     }
     let failed = result.flows.iter().find(|flow| !flow.holds)?;

@@ -377,7 +377,7 @@ impl Prepared {
                 id: claim.id.clone(),
                 verdict: ClaimVerdict::Unsettled,
                 part: claim.part.clone(),
-                difference: None,
+                differences: Vec::new(),
             })
             .collect()
     }

@@ -12,9 +12,9 @@ use indexmap::{IndexMap, IndexSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::results::{CaseDocument, ClaimDocument};
 use svclab_diagnostic::exit_code;
-use svclab_judge::{ClaimOutcome, ClaimVerdict};
-use svclab_runner::results::Results;
+use svclab_judge::ClaimVerdict;
 
 pub use differ::{DifferingClaim, find_differing};
 pub use print::{Layout, print_claims};
@@ -123,7 +123,7 @@ pub struct Claims {
 }
 
 /// Results for one claim, with their case names.
-type ClaimResults<'a> = Vec<(&'a str, &'a ClaimOutcome)>;
+type ClaimResults<'a> = Vec<(&'a str, &'a ClaimDocument)>;
 
 /// Determines the status of each claim that is declared or has results, in natural order of the
 /// identifiers: `S0-2`, `S0-10`, `S1-1`.
@@ -131,7 +131,7 @@ type ClaimResults<'a> = Vec<(&'a str, &'a ClaimOutcome)>;
 /// A case without the expected result decides nothing. Its claims stay unsettled, even if other
 /// cases agree. Results have priority over a declaration that a claim cannot be checked.
 #[must_use]
-pub fn determine_statuses(results: &Results, declared: &[Declared<'_>]) -> Vec<ClaimLine> {
+pub fn determine_statuses(cases: &[CaseDocument], declared: &[Declared<'_>]) -> Vec<ClaimLine> {
     let mut results_by_claim: BTreeMap<
         natural::NaturalKey<'_>,
         (Option<&Declared<'_>>, ClaimResults<'_>),
@@ -147,7 +147,7 @@ pub fn determine_statuses(results: &Results, declared: &[Declared<'_>]) -> Vec<C
             *declaration = Some(claim);
         }
     }
-    for case in &results.cases {
+    for case in cases {
         for outcome in &case.claims {
             let (_, claim_results) = results_by_claim
                 .entry(natural::NaturalKey(&outcome.id))
@@ -245,14 +245,14 @@ fn partly(results: &ClaimResults<'_>) -> ClaimStatus {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::fixture;
-    use svclab_runner::results::CaseResult;
+    use crate::results::Document;
+    use svclab_runner::results::fixture;
 
-    fn outcome(id: &str, verdict: ClaimVerdict, part: &str, seen: &str) -> ClaimOutcome {
+    fn outcome(id: &str, verdict: ClaimVerdict, part: &str, seen: &str) -> ClaimDocument {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        ClaimOutcome {
+        ClaimDocument {
             id: id.to_owned(),
             verdict,
             part: some(part),
@@ -260,10 +260,10 @@ mod tests {
         }
     }
 
-    fn case(name: &str, claims: Vec<ClaimOutcome>) -> CaseResult {
-        CaseResult {
+    fn case(name: &str, claims: Vec<ClaimDocument>) -> CaseDocument {
+        CaseDocument {
             claims,
-            ..fixture::passed(name)
+            ..CaseDocument::from(&fixture::passed(name))
         }
     }
 
@@ -276,16 +276,56 @@ mod tests {
         }
     }
 
-    fn single_status(cases: Vec<CaseResult>, not_checkable: Option<&str>) -> ClaimStatus {
-        let results = Results::new(BTreeMap::new(), cases);
-        let lines = determine_statuses(&results, &[declared("S1-1", not_checkable)]);
+    /// Returns claims with every status.
+    pub(crate) fn all_statuses() -> Vec<ClaimLine> {
+        let declare = |id, says, not_checkable| Declared {
+            lab: "clb-hairpin",
+            id,
+            says,
+            not_checkable,
+        };
+        let declared = [
+            declare(
+                "S2-10",
+                "A closed port of the load balancer refuses every connection at once, with \
+                 either policy.",
+                None,
+            ),
+            declare("S2-3", "A stale rule drops the reply.", None),
+            declare("S1-18", "Every second connection times out.", None),
+            declare(
+                "S1-2",
+                "Most clusters have this problem.",
+                Some("packets do not show how common a problem is"),
+            ),
+            declare("S1-3", "No lab checks this claim.", None),
+            declare("S2-11", "The reply comes from the node itself.", None),
+        ];
+        let mut cases = Document::from(&fixture::results()).cases;
+        for name in ["away/a", "away/b"] {
+            let seen = format!("call: claimed source node-1; seen source {name}");
+            let claims = vec![
+                outcome("S2-11", Refuted, "", &seen),
+                outcome("S1-18", Unsettled, "", ""),
+                outcome("S0-9", Confirmed, "", ""),
+            ];
+            cases.push(case(name, claims));
+        }
+        for name in ["more/a", "more/b"] {
+            cases.push(case(name, vec![outcome("S1-18", Unsettled, "", "")]));
+        }
+        determine_statuses(&cases, &declared)
+    }
+
+    fn single_status(cases: &[CaseDocument], not_checkable: Option<&str>) -> ClaimStatus {
+        let lines = determine_statuses(cases, &[declared("S1-1", not_checkable)]);
         assert_eq!(lines.len(), 1);
         lines.into_iter().next().unwrap().status
     }
 
     use ClaimVerdict::{Confirmed, Refuted, Unsettled};
 
-    fn cases_with(results: &[(&str, ClaimVerdict, &str)]) -> Vec<CaseResult> {
+    fn cases_with(results: &[(&str, ClaimVerdict, &str)]) -> Vec<CaseDocument> {
         results
             .iter()
             .map(|(name, verdict, part)| {
@@ -304,7 +344,7 @@ mod tests {
         ]);
         let cases_unsettled = vec!["l/b".to_owned()];
         assert_eq!(
-            single_status(cases, Some("why")),
+            single_status(&cases, Some("why")),
             ClaimStatus::Unsettled {
                 cases: cases_unsettled
             }
@@ -316,12 +356,12 @@ mod tests {
         let cases = cases_with(&[("l/a", Confirmed, ""), ("l/b", Confirmed, "p")]);
         let both = || vec!["l/a".to_owned(), "l/b".to_owned()];
         assert_eq!(
-            single_status(cases, None),
+            single_status(&cases, None),
             ClaimStatus::Confirmed { cases: both() }
         );
         let cases = cases_with(&[("l/a", Refuted, ""), ("l/b", Refuted, "p")]);
         assert_eq!(
-            single_status(cases, None),
+            single_status(&cases, None),
             ClaimStatus::Refuted {
                 cases: both(),
                 seen: Some("l/a".to_owned())
@@ -332,12 +372,12 @@ mod tests {
     #[test]
     fn tally_claim_without_cases_is_unsettled() {
         assert_eq!(
-            single_status(Vec::new(), None),
+            single_status(&[], None),
             ClaimStatus::Unsettled { cases: Vec::new() }
         );
         let reason = "a matter of taste".to_owned();
         assert_eq!(
-            single_status(Vec::new(), Some(&reason)),
+            single_status(&[], Some(&reason)),
             ClaimStatus::NotCheckable { reason }
         );
     }
@@ -364,7 +404,7 @@ mod tests {
             ("l/f", Refuted, ""),
         ]);
         assert_eq!(
-            single_status(cases, None),
+            single_status(&cases, None),
             ClaimStatus::Partly {
                 parts: vec![
                     part(None, &[], &["l/f"]),
@@ -378,15 +418,14 @@ mod tests {
 
     #[test]
     fn tally_claims_are_unique_and_in_natural_order() {
-        let ids = |declared: &[Declared<'_>], cases| -> Vec<String> {
-            let results = Results::new(BTreeMap::new(), cases);
-            let lines = determine_statuses(&results, declared);
+        let ids = |declared: &[Declared<'_>], cases: &[CaseDocument]| -> Vec<String> {
+            let lines = determine_statuses(cases, declared);
             lines.into_iter().map(|line| line.id).collect()
         };
         let declared_claims = ["S1-18", "S0-10", "S0-2", "S1-18"].map(|id| declared(id, None));
         let stray = case("l/a", vec![outcome("S0-3", Confirmed, "", "")]);
         assert_eq!(
-            ids(&declared_claims, vec![stray]),
+            ids(&declared_claims, &[stray]),
             ["S0-2", "S0-3", "S0-10", "S1-18"]
         );
     }
@@ -398,7 +437,7 @@ mod tests {
             says: None,
             status: standing,
         };
-        let refuted = line(single_status(cases_with(&[("l/a", Refuted, "")]), None));
+        let refuted = line(single_status(&cases_with(&[("l/a", Refuted, "")]), None));
         assert_eq!(exit_code(std::slice::from_ref(&refuted)), 0);
         let unsettled = line(ClaimStatus::Unsettled { cases: Vec::new() });
         assert_eq!(exit_code(&[refuted, unsettled]), 1);
@@ -406,7 +445,7 @@ mod tests {
 
     #[test]
     fn document_json_roundtrip_is_equal() {
-        let document = document(fixture::claims());
+        let document = document(all_statuses());
         let json = serde_json::to_string(&document).unwrap();
         assert_eq!(serde_json::from_str::<Claims>(&json).unwrap(), document);
         insta::assert_json_snapshot!(document);

@@ -7,8 +7,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::which::{render_full, render_short};
 use super::{ClaimLine, ClaimStatus};
-use crate::text::case::strip_colours;
-use crate::text::{join_and, wrap};
+use crate::text::{list_first, push_hanging, with_colour};
 use crate::writer::until_closed::UntilClosed;
 
 const CONFIRMED: Style = AnsiColor::Green.on_default().bold();
@@ -22,9 +21,6 @@ const INDENT: &str = "    ";
 
 /// Minimum line width in characters, for any terminal.
 const MIN_WIDTH: usize = 40;
-
-/// Maximum number of named cases; the others are counted.
-const MAX_NAMED: usize = 3;
 
 /// Layout of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,11 +50,7 @@ impl Default for Layout {
 /// Returns an error if writing to `out` fails. A closed pipe is no error.
 pub fn print_claims(claims: &[ClaimLine], layout: Layout, out: impl Write) -> io::Result<()> {
     let text = render_text(claims, layout).map_err(io::Error::other)?;
-    let text = if layout.colour {
-        text
-    } else {
-        strip_colours(&text)
-    };
+    let text = with_colour(text, layout.colour);
     let mut out = UntilClosed::new(out);
     out.write_all(text.as_bytes())?;
     out.flush()
@@ -66,7 +58,7 @@ pub fn print_claims(claims: &[ClaimLine], layout: Layout, out: impl Write) -> io
 
 fn render_text(claims: &[ClaimLine], layout: Layout) -> Result<String, fmt::Error> {
     let mut out = String::new();
-    let width = layout.width.max(MIN_WIDTH) - INDENT.len();
+    let width = layout.width.max(MIN_WIDTH);
     let id_width = claims
         .iter()
         .map(|claim| claim.id.chars().count())
@@ -89,10 +81,13 @@ fn render_text(claims: &[ClaimLine], layout: Layout) -> Result<String, fmt::Erro
             } else {
                 ""
             };
-            for (index, line) in wrap(&paragraph, width - item.len()).iter().enumerate() {
-                let hang = if index > 0 { item } else { "" };
-                writeln!(out, "{INDENT}{hang}{line}")?;
-            }
+            push_hanging(
+                &mut out,
+                INDENT,
+                &format!("{INDENT}{item}"),
+                &paragraph,
+                width,
+            );
         }
     }
     writeln!(out, "{}", render_sums(claims))?;
@@ -166,14 +161,6 @@ fn case_lines(cases: &[String], verbose: bool) -> Vec<String> {
     cases.iter().map(|case| format!("- {case}")).collect()
 }
 
-fn list_first(cases: &[String]) -> String {
-    if cases.len() <= MAX_NAMED {
-        return join_and(cases);
-    }
-    let (named, rest) = cases.split_at(MAX_NAMED - 1);
-    format!("{} and {} more", named.join(", "), rest.len())
-}
-
 /// Returns the sums: `41 confirmed, 3 refuted, 2 partly, 5 not checkable, 1 unsettled`, without
 /// zeros.
 fn render_sums(claims: &[ClaimLine]) -> String {
@@ -206,7 +193,8 @@ fn render_sums(claims: &[ClaimLine]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture;
+    use crate::commands::claims::tests::all_statuses;
+    use crate::text::wrap;
 
     fn printed(claims: &[ClaimLine], width: usize, verbose: bool) -> String {
         let mut out = Vec::new();
@@ -221,12 +209,12 @@ mod tests {
 
     #[test]
     fn print_every_status_is_rendered() {
-        insta::assert_snapshot!(printed(&fixture::claims(), 72, false));
+        insta::assert_snapshot!(printed(&all_statuses(), 72, false));
     }
 
     #[test]
     fn print_verbose_names_every_case() {
-        insta::assert_snapshot!(printed(&fixture::claims(), 72, true));
+        insta::assert_snapshot!(printed(&all_statuses(), 72, true));
     }
 
     #[test]

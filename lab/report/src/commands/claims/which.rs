@@ -2,6 +2,7 @@
 
 use super::Part;
 use super::cover::cover;
+use crate::text::count;
 
 /// Renders what the confirming and the refuting cases have in common, and the observation of the
 /// latter.
@@ -44,10 +45,7 @@ pub(super) fn render_full(part: &Part) -> Vec<String> {
 
 /// Describes `cases` in contrast to `others`, which have results for the same part.
 fn describe_cases(cases: &[&str], others: &[&str]) -> String {
-    let count = match cases.len() {
-        1 => "1 case".to_owned(),
-        many => format!("{many} cases"),
-    };
+    let count = count(cases.len(), "case", "cases");
     match (cases, others) {
         ([only], []) => return format!("by {only}"),
         (_, []) => return format!("in all {count}"),

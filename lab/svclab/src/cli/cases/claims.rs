@@ -24,7 +24,7 @@ use svclab_report::claims::{
     Declared, DifferingClaim, Layout, determine_statuses, document, exit_code, find_differing,
     print_claims,
 };
-use svclab_runner::results::Results;
+use svclab_report::results::{Document, SCHEMA};
 use svclab_runner::run::{RunInput, SelectedLab, select_labs};
 use svclab_scenario::Scenario;
 use svclab_scenario::reference::DocumentRef;
@@ -39,7 +39,7 @@ pub(crate) fn claims(common: &Common, arguments: &ClaimsArguments) -> CommandRes
     for differing in find_differing(&declared) {
         warn_differing(&labs, differing);
     }
-    let lines = determine_statuses(&results, &declared);
+    let lines = determine_statuses(&results.cases, &declared);
     let code = exit_code(&lines);
     match arguments.format {
         ClaimsFormat::Human => check_output(print_claims(
@@ -73,7 +73,7 @@ pub(crate) fn claims(common: &Common, arguments: &ClaimsArguments) -> CommandRes
 }
 
 /// Results and the labs they belong to.
-type ClaimInput = (Results, Vec<Scenario>);
+type ClaimInput = (Document, Vec<Scenario>);
 
 fn run_labs(common: &Common, arguments: &ClaimsArguments) -> Result<ClaimInput, CliError> {
     let has_claims = |lab: &SelectedLab| !lab.scenario.lab.spec.claims.is_empty();
@@ -107,7 +107,7 @@ fn run_labs(common: &Common, arguments: &ClaimsArguments) -> Result<ClaimInput, 
     if results.interrupted {
         return Err(CliError::Interrupted);
     }
-    Ok((results, scenarios))
+    Ok((Document::from(&results), scenarios))
 }
 
 /// Reads the results of a finished run, and loads the labs for the texts of their claims.
@@ -122,16 +122,15 @@ fn read_results(
     };
     let read = Location::anywhere(path).read(MAX_BYTES);
     let (bytes, _) = read.map_err(|error| refuse(&error))?;
-    let results: Results = serde_json::from_slice(&bytes).map_err(|error| {
+    let results: Document = serde_json::from_slice(&bytes).map_err(|error| {
         refuse(&format!(
             "not an output of `svclab run --format json`: {error}"
         ))
     })?;
-    if results.schema != svclab_runner::results::SCHEMA {
+    if results.schema != SCHEMA {
         return Err(refuse(&format!(
             "the schema is {}, not {}",
-            results.schema,
-            svclab_runner::results::SCHEMA
+            results.schema, SCHEMA
         )));
     }
     let labs = select_labs(&arguments.selection.names, &common.topologies)

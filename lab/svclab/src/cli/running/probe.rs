@@ -11,8 +11,8 @@ use crate::cli::output::print;
 use crate::live::{
     CallError, ClientRequest, DaemonReply, ProbeReport, ProbeRequest, request_daemon,
 };
-use svclab_judge::render_observed;
 use svclab_model::evidence::Verdict;
+use svclab_report::describe_observed;
 
 /// Runs one probe in a running lab. The exit code is 0 if every connection was answered, otherwise
 /// 1.
@@ -54,7 +54,7 @@ async fn request_probe(arguments: &ProbeArguments) -> Result<ProbeReport, CliErr
 
 /// Renders the result in the format of a run.
 fn render_result(arguments: &ProbeArguments, probed: &ProbeReport) -> String {
-    let summary = render_observed(&probed.observed);
+    let summary = describe_observed(&probed.observed);
     let mut text = format!("{} → {}", arguments.from, arguments.to);
     // A name can have several addresses, so the address is printed too.
     let address = match probed.target.port {
