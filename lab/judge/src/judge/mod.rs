@@ -50,7 +50,7 @@ impl Judgement {
     #[must_use]
     pub fn holds(&self) -> bool {
         self.probes.iter().all(|probe| probe.holds)
-            && self.checks().all(|check| check.holds())
+            && self.checks().all(Check::holds)
             && self.steps.iter().all(StepOutcome::holds)
     }
 

@@ -267,16 +267,16 @@ fn render_summary(verification: &Verification) -> String {
         .iter()
         .map(|failed| &failed.case)
         .collect();
-    let mut text = format!(
-        "{} of {}: ",
-        count(verification.flows, "flow", "flows"),
-        count(verification.cases, "case", "cases")
-    );
-    text += &match (verification.changed.len(), names.len()) {
+    let changed = match (verification.changed.len(), names.len()) {
         (0, 0) => "no flow changed".to_owned(),
         (0, _) => format!("not compared: {}", list_first(&names)),
         (changed, _) => format!("{changed} changed"),
     };
+    let mut text = format!(
+        "{} of {}: {changed}",
+        count(verification.flows, "flow", "flows"),
+        count(verification.cases, "case", "cases")
+    );
     if !verification.shares.is_empty() {
         let services = count(verification.shares.len(), "service has", "services have");
         let _ = write!(text, "; {services} different shares");

@@ -47,8 +47,8 @@ pub fn describe_observed(observed: &Observed) -> String {
         parts.push(format!("source {}", join(&observed.seen_sources, " and ")));
     }
     if !observed.source_ports.is_empty() {
-        let ports = observed.source_ports.iter().map(|port| port.as_str());
-        parts.push(format!("port {}", join(ports, " and ")));
+        let kept_or_changed = observed.source_ports.iter().map(|port| port.as_str());
+        parts.push(format!("port {}", join(kept_or_changed, " and ")));
     }
     if parts.is_empty() {
         return "nothing".to_owned();

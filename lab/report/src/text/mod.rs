@@ -56,7 +56,7 @@ pub(crate) fn strip_colours(text: &str) -> String {
 }
 
 /// Renders a number with a noun: `1 case`, `2 cases`.
-pub(crate) fn count<N: Display + From<u8> + PartialEq>(
+pub(crate) fn count<N: Copy + Display + From<u8> + PartialEq>(
     number: N,
     singular: &str,
     plural: &str,
