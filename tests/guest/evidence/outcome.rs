@@ -11,8 +11,8 @@ use svclab_judge::Judgement;
 use svclab_model::evidence::PacketKind;
 use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
 use svclab_model::plan::{EvidenceRequest, LinkKind, Plan};
-use svclab_ruleset::input::Input;
 use svclab_report::results::CheckDocument;
+use svclab_ruleset::input::Input;
 use svclab_runner::run::Prepared;
 
 /// UDP port of VXLAN.

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use crate::commands::verify::render_outcomes;
 use crate::text::count;
+use svclab_experiment::LabOrigin;
 use svclab_experiment::bisect::document::{Bisection, DeclaredBy, Purpose, Trial};
 use svclab_experiment::bisect::{Difference, TrialClass};
-use svclab_experiment::{LabOrigin, OutcomeCount};
 
 /// Renders the result.
 #[must_use]
@@ -198,9 +198,9 @@ pub(crate) mod tests {
     }
 
     use svclab_dump::Owner;
-    use svclab_experiment::ConnectionOutcome;
     use svclab_experiment::bisect::document::{BaseCase, DeclaredField, SymptomReport};
     use svclab_experiment::bisect::{Kind, OutcomeDetail, SCHEMA};
+    use svclab_experiment::{ConnectionOutcome, OutcomeCount};
     use svclab_model::evidence::Verdict;
 
     fn times(verdict: Verdict, connections: u64, endpoint: Option<&str>) -> OutcomeCount {
