@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, setsid};
 use serial_test::file_serial;
-use svclab_runner::kernel::certifier;
+use svclab_runner::certify;
 use svclab_runner::kernel::guest::{Cache, SNAPSHOTS};
 use svclab_test_support::guests::{assert_clean, new_cache};
 use svclab_test_support::ordinary_or_full;
@@ -119,7 +119,7 @@ impl Runs {
                 }
             }
         }
-        (certifier::read_state().digest(), files)
+        (certify::read_state().digest(), files)
     }
 
     /// Runs the cases to their end with the default wait, and asserts that all pass.

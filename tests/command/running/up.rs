@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serial_test::file_serial;
-use svclab_runner::kernel::certifier;
+use svclab_runner::certify;
 use svclab_test_support::processes::{children, session_processes, wait_for_session_end};
 
 use super::{Labs, assert_output_snapshot};
@@ -135,7 +135,7 @@ fn up_in_foreground_lab_runs_until_ctrl_c() {
 #[test]
 #[file_serial(machine)]
 fn daemon_killed_ends_lab_and_leaves_no_trace() {
-    let before = certifier::read_state().digest();
+    let before = certify::read_state().digest();
     let labs = Labs::with_running_case();
     let holder = labs.runtime.daemon_pid();
     // The daemon runs in a session of its own.
@@ -143,7 +143,7 @@ fn daemon_killed_ends_lab_and_leaves_no_trace() {
     send_signal(holder, Signal::SIGKILL);
     let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
     assert!(left.is_empty(), "{left:?} still run");
-    assert_eq!(certifier::read_state().digest(), before);
+    assert_eq!(certify::read_state().digest(), before);
     // The next command removes the files of the killed daemon.
     assert_eq!(labs.runtime.files().len(), 3);
     assert_output_snapshot!(labs, labs.runtime.run(&["exec", "node-1", "--", "true"]));

@@ -6,7 +6,13 @@
 //! members of sets with a timeout). The functions in [`lines`] remove these, one function for each
 //! source.
 
+mod certifier;
 pub mod lines;
+mod machine;
+mod processes;
+
+pub use certifier::Certifier;
+pub use machine::read_state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

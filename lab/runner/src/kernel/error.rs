@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use super::agent::out_of_memory;
 use super::guest::GuestError;
-use super::out_of_memory;
 use svclab_diagnostic::shortage;
 use svclab_model::protocol::Failure;
 

@@ -4,9 +4,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::image::tree::TreeError;
+use super::initramfs::userland::UserlandError;
 use super::qemu::{MIN_VERSION, QEMU_PROGRAM};
-use super::tree::TreeError;
-use super::userland::UserlandError;
 use svclab_diagnostic::shortage;
 
 /// Reason why no guest is available.

@@ -1,11 +1,12 @@
 //! Computes the key of everything that guests are built from, before anything is downloaded. Users
 //! who store svclab's cache elsewhere, such as CI, store it under this key.
 
-use super::digest;
+use super::cache::digest;
 use super::error::GuestError;
 use super::image::FORMAT_VERSION;
+use super::initramfs::userland;
+use super::qemu_version;
 use super::store::{KernelRequest, find_package};
-use super::{qemu_version, userland};
 use crate::kernel::agent_program;
 
 /// Returns the release of the kernel that apt would download, with a digest. The digest covers the

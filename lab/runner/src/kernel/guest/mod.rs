@@ -4,24 +4,13 @@
 
 mod boot;
 mod cache;
-mod confine;
-mod console;
-mod digest;
-mod elf;
 mod error;
 mod image;
 mod initramfs;
 mod key;
-mod machine;
-mod modinfo;
-mod package;
-mod process;
 mod qemu;
-mod qmp;
 mod snapshot;
 mod store;
-mod tree;
-mod userland;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,11 +18,12 @@ use std::time::Duration;
 
 pub use boot::{Kvm, SNAPSHOTS};
 pub use cache::{Cache, Entry, Lock, find_directory};
-pub use confine::DisallowedLayers;
 pub use error::GuestError;
 pub use image::Image;
+pub use image::package::{Package, available, series};
+use initramfs::userland;
 pub use key::cache_key;
-pub use package::{Package, available, series};
+pub use qemu::confine::DisallowedLayers;
 pub use qemu::{Accel, DEFAULT_MEMORY_MIB, QEMU_PROGRAM as QEMU};
 use snapshot::{SnapshotInfo, SnapshotMemory};
 pub use store::{
@@ -44,8 +34,8 @@ pub use store::{
 use super::agent::Agent;
 use super::agent_program;
 use super::error::KernelError;
-use super::missing::MissingRequirements;
-use super::modules::Modules;
+use super::requirements::MissingRequirements;
+use super::requirements::Modules;
 use svclab_model::plan::Plan;
 use svclab_planner::requirements::Requirements;
 

@@ -17,7 +17,7 @@ use nix::sys::sendfile::sendfile;
 use nix::unistd::{Whence, lseek};
 use serde::{Deserialize, Serialize};
 
-use super::confine::Listener;
+use super::qemu::confine::Listener;
 
 /// File name of the guest's memory in an entry.
 pub const MEMORY_FILE: &str = "memory";

@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::boot;
+use super::cache::digest;
 use super::cache::{Cache, Entry};
-use super::digest;
 use super::error::GuestError;
+use super::image::package::{self, Package, series, version_numbers};
 use super::image::{self, FORMAT_VERSION, Image};
-use super::package::{self, Package, series, version_numbers};
 
 /// Kind of the cache entries of kernels.
 pub const KERNELS: &str = "kernels";

@@ -21,7 +21,8 @@ use svclab_diagnostic::files::{self, UnfinishedFile};
 use svclab_model::plan::{EvidenceRequest, MaxWait};
 use svclab_report::folder::Folder;
 use svclab_report::{AtomicFileWriter, Format, MultiWriter, Writer};
-use svclab_runner::kernel::{Certifier, KernelChoice, enter};
+use svclab_runner::certify::Certifier;
+use svclab_runner::kernel::{KernelChoice, enter};
 use svclab_runner::results::{Event, Results};
 use svclab_runner::run::{KeptCase, RunInput, RunOptions, execute};
 

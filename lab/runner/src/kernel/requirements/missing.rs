@@ -187,7 +187,7 @@ impl MissingRequirements {
 }
 
 /// Returns the one command that loads modules. `None` if `names` is empty.
-pub(super) fn modprobe(names: &[impl AsRef<str>]) -> Option<String> {
+pub(in crate::kernel) fn modprobe(names: &[impl AsRef<str>]) -> Option<String> {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match names[..] {
         [] => None,

@@ -1,5 +1,9 @@
 //! Kernel in the form that guests boot: its file, an archive of its modules, and its metadata.
 
+mod modinfo;
+pub(super) mod package;
+pub(super) mod tree;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,8 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::cache::Cache;
 use super::error::GuestError;
 use super::initramfs::{Files, Node};
-use super::tree;
-use crate::kernel::modules::{ModuleLists, Modules};
+use crate::kernel::requirements::{ModuleLists, Modules};
 use svclab_agent::MODULES_DIR;
 
 /// Version of the format of a kernel's entry. An entry of another version is outdated.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::guest::DEFAULT_MEMORY_MIB;
+use crate::kernel::guest::DEFAULT_MEMORY_MIB;
 
 /// Memory in KiB that a guest needs for its kernel, its programs and the agent, and for the
 /// programs that load rules.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::modules::ModuleLists;
+use crate::kernel::requirements::ModuleLists;
 
 /// Reads the lists of this machine. A list that cannot be read counts as missing.
 #[must_use]

@@ -1,5 +1,8 @@
 //! Root file system of a guest, as an archive that the kernel unpacks.
 
+mod elf;
+pub(super) mod userland;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 

@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use tokio_util::codec::FramedRead;
 
 use super::Guest;
+use super::cache::digest::{self, FileIdentity};
 use super::cache::{Cache, Entry};
-use super::digest::{self, FileIdentity};
 use super::error::GuestError;
 use super::image::{ARCHIVE_FILE, KERNEL_FILE};
-use super::machine::RunningMachine;
+use super::initramfs::userland;
+use super::qemu::machine::RunningMachine;
 use super::qemu::{self, Accel, MemorySource, Qemu, StartMode};
 use super::snapshot::{self, STATE_FILE, SnapshotInfo};
-use super::userland;
 use crate::kernel::agent::{Agent, ConnectOptions, Keepalive};
 use crate::kernel::error::KernelError;
 use svclab_model::protocol::{Event, Request, event_framing, read_event};

@@ -2,18 +2,20 @@
 //! lab in one agent. A check that would have to load a module is skipped, and no kernel is
 //! downloaded.
 
+mod checks;
+
 use futures_util::future::join_all;
 use nix::unistd::geteuid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agent::Agent;
-use super::drops;
 use super::error::KernelError;
-use super::feature_checks::{self, FeatureCheck};
 use super::guest::{self, Cache, DisallowedLayers, Guest, GuestError, KernelRequest, Kvm};
 use super::host::Host;
-use super::missing::{MissingRequirements, modprobe};
+use super::host::drops;
+use super::requirements::{MissingRequirements, modprobe};
+use checks::FeatureCheck;
 use svclab_diagnostic::exit_code;
 use svclab_model::evidence::Environment;
 use svclab_planner::requirements::Requirements;
@@ -176,7 +178,7 @@ impl Availability {
 /// Checks this machine: its own kernel, and a guest with the newest kernel in the cache. The checks
 /// on this host run at the same time. All labs are removed afterwards.
 pub async fn examine(host: &Host, cache: Result<Cache, GuestError>) -> Diagnosis {
-    let trials = feature_checks::all_checks();
+    let trials = checks::all_checks();
     let ((surroundings, on_host), (guest, in_guest)) =
         tokio::join!(examine_host(host, &trials), examine_guest(cache, &trials));
     let findings = trials.iter().zip(on_host.into_iter().zip(in_guest));
@@ -416,7 +418,7 @@ mod tests {
             program: "svclab".to_owned(),
             source: std::sync::Arc::new(std::io::ErrorKind::NotFound.into()),
         };
-        let results = without_agent(&feature_checks::all_checks(), &error);
+        let results = without_agent(&checks::all_checks(), &error);
         assert_eq!(results[0].status, CheckStatus::Fails);
         assert!(results[0].reason.contains("cannot start the agent"));
         let rest = &results[1..];

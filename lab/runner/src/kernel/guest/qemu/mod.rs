@@ -1,5 +1,11 @@
 //! QEMU: finds the program, reads its version and features, and builds its arguments for a machine.
 
+pub(super) mod confine;
+mod console;
+pub(super) mod machine;
+mod process;
+mod qmp;
+
 use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
@@ -8,8 +14,8 @@ use nix::sys::wait::WaitStatus;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 
-use super::confine::{self, Access, DisallowedLayers};
 use super::error::GuestError;
+use confine::{Access, DisallowedLayers};
 use svclab_agent::PORT_NAME;
 
 /// File name of QEMU for this processor architecture.
@@ -200,7 +206,7 @@ pub struct Machine {
 pub fn command_line() -> String {
     format!(
         "console=ttyS0 quiet panic=-1 no_timer_check random.trust_cpu=on audit=0 rootfstype=ramfs rdinit={} -- {}",
-        super::userland::INIT,
+        super::initramfs::userland::INIT,
         svclab_agent::INIT,
     )
 }

@@ -1,5 +1,9 @@
 //! Kernel of this host. An agent is a child process that creates its own environment.
 
+pub(super) mod drops;
+pub mod enter;
+pub(crate) mod lists;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -11,11 +15,8 @@ use tokio::sync::oneshot;
 
 use super::agent::{Agent, ConnectOptions};
 use super::agent_program;
-use super::drops;
 use super::error::KernelError;
-use super::host_lists;
-use super::missing::MissingRequirements;
-use super::modules::Modules;
+use super::requirements::{MissingRequirements, Modules};
 use svclab_agent::capabilities;
 use svclab_agent::contain::AgentPrivilege;
 use svclab_model::plan::Plan;
@@ -102,13 +103,13 @@ impl Host {
     #[must_use]
     pub fn modules(&self) -> &Modules {
         self.modules
-            .get_or_init(|| Modules::new(&host_lists::read_lists()))
+            .get_or_init(|| Modules::new(&lists::read_lists()))
     }
 
     /// Whether the agent finds a program on this host.
     #[must_use]
     pub fn has_program(&self, name: &str) -> bool {
-        host_lists::has_program(name)
+        lists::has_program(name)
     }
 
     /// Checks that this host meets the requirements of a plan. Building a plan without missing

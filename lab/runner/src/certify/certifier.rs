@@ -1,21 +1,18 @@
 //! Reads the state of this machine before and after a run, for the certificate that nothing was
 //! left behind.
 
-mod machine;
-mod processes;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use nix::sys::prctl;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::cpu_wait;
-use super::session::run_blocking;
-use crate::certify::{Certificate, MachineState, Section};
+use super::{Certificate, MachineState, Section};
+use crate::kernel::agent::cpu_wait;
+use crate::kernel::agent::session::run_blocking;
 
-pub use machine::read_state;
-use processes::{Process, descendants};
+use super::machine::read_state;
+use super::processes::{Process, descendants};
 
 /// Maximum time in which processes of the run may end after the run, without the time in which they
 /// wait for a processor. QEMU of a guest frees its memory in this time.

@@ -2,8 +2,8 @@
 
 use tokio::sync::mpsc;
 
-use super::agent::Agent;
-use super::error::{KernelError, LostAgent};
+use super::Agent;
+use crate::kernel::error::{KernelError, LostAgent};
 use svclab_model::protocol::stream::{FromStream, StreamId, StreamRequest, ToStream};
 use svclab_model::protocol::{LabId, Request};
 

@@ -8,7 +8,7 @@ use std::process::{Output, Stdio};
 
 use tokio::process::Command;
 
-use super::error::GuestError;
+use crate::kernel::guest::error::GuestError;
 
 /// Package that contains a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -42,8 +42,8 @@ use nix::unistd::{Pid, getegid, geteuid};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::process::{ChildStderr, ChildStdout};
 
-use super::error::GuestError;
 use super::process::Process;
+use crate::kernel::guest::error::GuestError;
 use child::{
     Child, PrivilegeMethod, RECORD_DISALLOWED, RECORD_FAILED, RECORD_LEN, RECORD_PROCESS, STEPS,
 };

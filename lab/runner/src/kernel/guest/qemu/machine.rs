@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 
 use super::confine::{self, Access, Listener};
 use super::console::{OutputTail, describe_end};
-use super::error::GuestError;
 use super::process::Process;
-use super::qemu::{self, Accel, Machine, MemorySource, Qemu, StartMode};
 use super::qmp::Qmp;
+use crate::kernel::guest::error::GuestError;
+use crate::kernel::guest::qemu::{self, Accel, Machine, MemorySource, Qemu, StartMode};
 
 /// Maximum time for QEMU to end after it has closed its streams.
 const MAX_EXIT: Duration = Duration::from_secs(2);

@@ -1,6 +1,8 @@
 //! Cache of kernels and snapshots between runs. Each entry is a directory that appears complete or
 //! not at all, with the digest of each of its files.
 
+pub(super) mod digest;
+
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -12,8 +14,8 @@ use nix::fcntl::OFlag;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::digest::{self, FileIdentity};
 use super::error::{CacheProblem, GuestError};
+use digest::FileIdentity;
 
 /// File of an entry with its metadata and the digests of its files.
 const MANIFEST: &str = "manifest.json";

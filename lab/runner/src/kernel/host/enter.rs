@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::session::Session;
+use crate::kernel::agent::session::Session;
 
 /// Returns the command that runs a program inside a namespace of a running lab. `None` if the agent
 /// is not a process of this host, has ended, or does not hold the namespace.

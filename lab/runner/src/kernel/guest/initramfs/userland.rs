@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::elf;
-use super::initramfs::{Files, Node};
+use crate::kernel::guest::initramfs::{Files, Node};
 use svclab_model::plan::Backend;
 use svclab_model::tools::iptables_program;
 

@@ -6,16 +6,16 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::certify::{MachineState, Section, SectionLines, lines};
-use crate::kernel::host_lists;
-use crate::kernel::modules::{self, Modules};
+use super::{MachineState, Section, SectionLines, lines};
+use crate::kernel::host::lists;
+use crate::kernel::{ModuleState, Modules};
 use svclab_agent::PATH;
 
 /// Reads all sections except the processes.
 #[must_use]
 pub fn read_state() -> MachineState {
-    let modules = Modules::new(&host_lists::read_lists());
-    let is_loaded = |module: &str| modules.state(module) == modules::ModuleState::Present;
+    let modules = Modules::new(&lists::read_lists());
+    let is_loaded = |module: &str| modules.state(module) == ModuleState::Present;
     let read_if_loaded = |module: &str, read: fn() -> SectionLines| {
         if is_loaded(module) {
             read()

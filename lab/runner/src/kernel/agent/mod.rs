@@ -1,5 +1,13 @@
 //! Connection of the front end to one agent.
 
+mod audience;
+pub(crate) mod cpu_wait;
+mod evidence_check;
+pub(super) mod out_of_memory;
+pub mod program;
+pub(crate) mod session;
+pub(super) mod stream;
+
 use std::future::Future;
 use std::io::ErrorKind;
 use std::pin::pin;
@@ -12,12 +20,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
-use super::audience::Dispatcher;
-use super::cpu_wait;
-use super::drops;
 use super::error::{KernelError, LostAgent, SILENCE_PREFIXES};
-use super::out_of_memory;
-use super::session::Session;
+use super::host::drops;
+use audience::Dispatcher;
+use session::Session;
 use svclab_diagnostic::printable::format_beginning;
 use svclab_model::evidence::Environment;
 use svclab_model::plan::Plan;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Interest};
 use tokio::net::UnixStream;
 
-use super::error::GuestError;
+use crate::kernel::guest::error::GuestError;
 
 /// Maximum time for QEMU to reply, and to write the state of a machine.
 const MAX_REPLY_TIME: Duration = Duration::from_mins(1);

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::agent::Agent;
+use super::Agent;
 use super::audience::SessionReceiver;
 use super::cpu_wait;
-use super::drops::DropTrace;
-use super::error::{KernelError, SILENCE_PREFIXES};
 use super::evidence_check::ExpectedEvidence;
 use super::stream::StreamOpener;
+use crate::kernel::error::{KernelError, SILENCE_PREFIXES};
+use crate::kernel::host::drops::DropTrace;
 use svclab_agent::drops::TraceError;
 use svclab_diagnostic::printable::format_beginning;
 use svclab_model::evidence::{DropEvidence, Evidence, RejectedRequest};
@@ -437,7 +437,7 @@ impl Session {
 
 /// Runs work of some milliseconds in another thread, so that other tasks are not delayed. Runs it
 /// in this thread if no thread can be started.
-pub(super) async fn run_blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     let (sender, receiver) = oneshot::channel();
