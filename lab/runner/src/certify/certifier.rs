@@ -8,8 +8,8 @@ use nix::sys::prctl;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Certificate, MachineState, Section};
+use crate::kernel::agent::blocking::run_blocking;
 use crate::kernel::agent::cpu_wait;
-use crate::kernel::agent::session::run_blocking;
 
 use super::machine::read_state;
 use super::processes::{Process, descendants};

@@ -1,11 +1,12 @@
 //! Connection of the front end to one agent.
 
 mod audience;
+pub(crate) mod blocking;
 pub(crate) mod cpu_wait;
 mod evidence_check;
 pub(super) mod out_of_memory;
 pub mod program;
-pub(crate) mod session;
+pub(super) mod session;
 pub(super) mod stream;
 
 use std::future::Future;

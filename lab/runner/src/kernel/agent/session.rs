@@ -2,14 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
-
-use tokio::sync::oneshot;
 
 use super::Agent;
 use super::audience::SessionReceiver;
+use super::blocking::run_blocking;
 use super::cpu_wait;
 use super::evidence_check::ExpectedEvidence;
 use super::stream::StreamOpener;
@@ -432,34 +429,6 @@ impl Session {
         let mut lost = self.agent.link.loss("");
         lost.cause = format_beginning(cause);
         KernelError::Lost(lost)
-    }
-}
-
-/// Runs work of some milliseconds in another thread, so that other tasks are not delayed. Runs it
-/// in this thread if no thread can be started.
-pub(crate) async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> T {
-    let (sender, receiver) = oneshot::channel();
-    let shared_work = Arc::new(Mutex::new(Some(work)));
-    let take = |doing: &Mutex<Option<_>>| {
-        let mut doing = doing.lock().unwrap_or_else(PoisonError::into_inner);
-        doing.take()
-    };
-    let work_in_thread = Arc::clone(&shared_work);
-    let spawned = thread::Builder::new().spawn(move || {
-        if let Some(doing) = take(&work_in_thread) {
-            let _ = sender.send(doing());
-        }
-    });
-    if spawned.is_ok()
-        && let Ok(done) = receiver.await
-    {
-        return done;
-    }
-    match take(&shared_work) {
-        Some(doing) => doing(),
-        None => unreachable!("the work returned a result, or its thread panicked"),
     }
 }
 
