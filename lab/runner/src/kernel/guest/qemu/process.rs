@@ -10,26 +10,33 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Debug)]
 pub struct Process {
     id: Pid,
-    /// Exit status. `None` until the process has ended and was waited for.
-    status: Option<WaitStatus>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Running,
+    /// The process was waited for. `None` if its exit status cannot be determined.
+    Ended(Option<WaitStatus>),
 }
 
 impl Process {
     /// Creates the handle of a child process for which nothing else waits.
     pub const fn new(id: Pid) -> Self {
-        Self { id, status: None }
+        Self {
+            id,
+            state: State::Running,
+        }
     }
 
     /// Returns the process ID. `None` once the process has ended.
     pub fn id(&self) -> Option<u32> {
-        self.status
-            .is_none()
-            .then(|| self.id.as_raw().unsigned_abs())
+        matches!(self.state, State::Running).then(|| self.id.as_raw().unsigned_abs())
     }
 
     /// Sends `SIGKILL` to the process.
     pub fn kill(&self) {
-        if self.status.is_none() {
+        if let State::Running = self.state {
             // The process ID is not reused until the process is waited for.
             let _ = kill(self.id, Signal::SIGKILL);
         }
@@ -39,36 +46,30 @@ impl Process {
     pub async fn wait(&mut self) -> Option<WaitStatus> {
         let mut changes = signal(SignalKind::child()).ok()?;
         loop {
-            if let Some(status) = self.poll() {
-                return Some(status);
+            if let State::Ended(status) = self.poll(Some(WaitPidFlag::WNOHANG)) {
+                return status;
             }
             changes.recv().await?;
         }
     }
 
-    fn poll(&mut self) -> Option<WaitStatus> {
-        if self.status.is_none() {
-            self.status = match waitpid(self.id, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => None,
-                Ok(status) => Some(status),
+    fn poll(&mut self, flags: Option<WaitPidFlag>) -> State {
+        if let State::Running = self.state {
+            self.state = match waitpid(self.id, flags) {
+                Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => State::Running,
+                Ok(status) => State::Ended(Some(status)),
                 // The process was waited for elsewhere.
-                Err(_) => Some(WaitStatus::Exited(self.id, 0)),
+                Err(_) => State::Ended(None),
             };
         }
-        self.status
+        self.state
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
-        while self.status.is_none() {
-            self.status = match waitpid(self.id, None) {
-                Err(Errno::EINTR) => None,
-                Ok(status) => Some(status),
-                Err(_) => Some(WaitStatus::Exited(self.id, 0)),
-            };
-        }
+        while let State::Running = self.poll(None) {}
     }
 }
 
@@ -94,6 +95,16 @@ mod tests {
             status,
             Some(WaitStatus::Signaled(expected, Signal::SIGKILL, false))
         );
+        assert_eq!(process.id(), None);
+    }
+
+    #[tokio::test]
+    async fn process_waited_for_elsewhere_has_no_status() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let id = i32::try_from(child.id()).unwrap();
+        assert!(child.wait().unwrap().success());
+        let mut process = Process::new(Pid::from_raw(id));
+        assert_eq!(process.wait().await, None);
         assert_eq!(process.id(), None);
     }
 
