@@ -81,6 +81,17 @@ pub enum GuestError {
         /// Error of the operating system.
         source: io::Error,
     },
+    /// A file in the memory of this machine cannot be created or filled.
+    #[error("cannot {operation}: {source}")]
+    Memory {
+        /// Operation, as text that follows "cannot".
+        operation: &'static str,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// The kernel of this machine has no random numbers.
+    #[error("cannot read random numbers: {0}")]
+    Random(io::Error),
     /// Another user could change the contents of the cache.
     #[error("the cache {} {problem}", directory.display())]
     CacheUnsafe {
@@ -198,6 +209,10 @@ impl GuestError {
                 "run svclab as an ordinary user, or as root with the capabilities CAP_SETUID, \
                  CAP_SETGID and CAP_KILL",
             ),
+            // A file in memory that is full is not a lack of namespaces.
+            Self::Memory { source, .. } => shortage::remedy(source)
+                .filter(|_| source.kind() != io::ErrorKind::StorageFull)
+                .unwrap_or(shortage::MEMORY_REMEDY),
             Self::OldQemu { .. } => "install a newer QEMU, or run on this host with --kernel host",
             Self::NoKernel { .. } => {
                 "run `apt-get update` as root with network access and then `svclab kernel fetch`, \
@@ -219,5 +234,25 @@ impl GuestError {
             _ => return None,
         };
         Some(text.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_error_is_no_error_of_the_cache() {
+        let error = |source| GuestError::Memory {
+            operation: "create a file in memory",
+            source,
+        };
+        let full = error(io::Error::from_raw_os_error(nix::libc::ENOMEM));
+        insta::assert_snapshot!(full, @"cannot create a file in memory: Cannot allocate memory (os error 12)");
+        assert_eq!(full.remedy().as_deref(), Some(shortage::MEMORY_REMEDY));
+        let full = error(io::ErrorKind::StorageFull.into());
+        assert_eq!(full.remedy().as_deref(), Some(shortage::MEMORY_REMEDY));
+        let files = error(io::Error::from_raw_os_error(nix::libc::EMFILE));
+        assert!(files.remedy().unwrap().contains("ulimit -n"));
     }
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub use boot::{Kvm, SNAPSHOTS};
+pub use boot::Kvm;
 pub use cache::{Cache, Entry, Lock, find_directory};
 pub use error::GuestError;
 pub use image::Image;
@@ -25,6 +25,7 @@ use initramfs::userland;
 pub use key::cache_key;
 pub use qemu::confine::DisallowedLayers;
 pub use qemu::{Accel, DEFAULT_MEMORY_MIB, QEMU_PROGRAM as QEMU};
+pub use snapshot::SNAPSHOTS;
 use snapshot::{SnapshotInfo, SnapshotMemory};
 pub use store::{
     KERNELS, KernelRequest, cached_kernels, every_series, fetch, find_package, find_undamaged,
@@ -34,8 +35,7 @@ pub use store::{
 use super::agent::Agent;
 use super::agent_program;
 use super::error::KernelError;
-use super::requirements::MissingRequirements;
-use super::requirements::Modules;
+use super::requirements::{MissingRequirements, Modules};
 use svclab_model::plan::Plan;
 use svclab_planner::requirements::Requirements;
 
@@ -196,9 +196,7 @@ impl Guest {
         {
             return Ok(Arc::clone(memory));
         }
-        let memory = SnapshotMemory::new(&snapshot.directory)
-            .map_err(self.cache.error_of("read a snapshot"))?;
-        let memory = Arc::new(memory);
+        let memory = Arc::new(SnapshotMemory::new(&self.cache, &snapshot.directory)?);
         *shared = Some((snapshot.digest.clone(), Arc::clone(&memory)));
         Ok(memory)
     }

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::boot;
 use super::cache::digest;
 use super::cache::{Cache, Entry};
 use super::error::GuestError;
 use super::image::package::{self, Package, series, version_numbers};
 use super::image::{self, FORMAT_VERSION, Image};
+use super::snapshot;
 
 /// Kind of the cache entries of kernels.
 pub const KERNELS: &str = "kernels";
@@ -56,7 +56,7 @@ pub fn cached_kernels(cache: &Cache) -> Vec<Entry<Image>> {
 /// Returns the number of snapshots of a kernel, and the disk space that they use, in bytes.
 #[must_use]
 pub fn snapshots(cache: &Cache, kernel: &Entry<Image>) -> (usize, u64) {
-    let snapshots = boot::snapshots_of_kernel(cache, kernel.key());
+    let snapshots = snapshot::snapshots_of_kernel(cache, kernel.key());
     let disk_usage = snapshots.iter().flat_map(|(_, entry)| {
         let files = std::fs::read_dir(&entry.directory).into_iter().flatten();
         files.filter_map(|file| Some(file.ok()?.metadata().ok()?.blocks() * 512))
@@ -72,9 +72,9 @@ pub fn snapshots(cache: &Cache, kernel: &Entry<Image>) -> (usize, u64) {
 pub async fn remove(cache: &Cache, kernel: &Entry<Image>) -> Result<(), GuestError> {
     let key = kernel.key();
     let _kernel = cache.lock(KERNELS, key).await?;
-    let _snapshots = cache.lock(boot::SNAPSHOTS, key).await?;
-    for (snapshot, _) in boot::snapshots_of_kernel(cache, key) {
-        cache.remove(boot::SNAPSHOTS, &snapshot)?;
+    let _snapshots = cache.lock(snapshot::SNAPSHOTS, key).await?;
+    for (snapshot, _) in snapshot::snapshots_of_kernel(cache, key) {
+        cache.remove(snapshot::SNAPSHOTS, &snapshot)?;
     }
     cache.remove(KERNELS, key)
 }

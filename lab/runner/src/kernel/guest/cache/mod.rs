@@ -2,30 +2,29 @@
 //! not at all, with the digest of each of its files.
 
 pub(super) mod digest;
+mod location;
+mod lock;
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use nix::fcntl::OFlag;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::error::{CacheProblem, GuestError};
+use super::error::GuestError;
 use digest::FileIdentity;
+
+pub use location::find_directory;
+pub use lock::Lock;
 
 /// File of an entry with its metadata and the digests of its files.
 const MANIFEST: &str = "manifest.json";
 
 /// File of an entry with the identities of the files whose digests were verified.
 const VERIFIED: &str = "seen.json";
-
-/// Interval between attempts to get a lock that another process holds. Locks are held during a
-/// download or a boot. There is no event to wait for that a signal could interrupt.
-const LOCK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Cache in a directory.
 #[derive(Debug, Clone)]
@@ -57,10 +56,6 @@ impl<T> Entry<T> {
     }
 }
 
-/// Lock of an entry. Released when dropped, or by the kernel when this process ends.
-#[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the open file holds the lock")] File);
-
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest<T> {
     about: T,
@@ -75,31 +70,6 @@ impl<T> Manifest<T> {
             .flat_map(|(name, digest)| [name.as_str(), digest.as_str()])
             .collect();
         digest::name_of_parts(&parts)
-    }
-}
-
-/// Returns the directory of the cache: `$SVCLAB_CACHE`; `svclab` in `$XDG_CACHE_HOME`, or in
-/// `.cache` of `$HOME`; for root without a home, `/var/cache/svclab`. `variable` returns the value
-/// of an environment variable.
-///
-/// # Errors
-///
-/// When no such variable is set.
-pub fn find_directory(
-    variable: impl Fn(&str) -> Option<std::ffi::OsString>,
-    is_root: bool,
-) -> Result<PathBuf, GuestError> {
-    let set = |name| variable(name).filter(|value| !value.is_empty());
-    if let Some(svclab_cache) = set("SVCLAB_CACHE") {
-        return Ok(PathBuf::from(svclab_cache));
-    }
-    if let Some(xdg_cache) = set("XDG_CACHE_HOME") {
-        return Ok(Path::new(&xdg_cache).join("svclab"));
-    }
-    match set("HOME") {
-        Some(home) => Ok(Path::new(&home).join(".cache/svclab")),
-        None if is_root => Ok(PathBuf::from("/var/cache/svclab")),
-        None => Err(GuestError::NoCache),
     }
 }
 
@@ -121,33 +91,6 @@ impl Cache {
             cache.check_owner(part)?;
         }
         Ok(cache)
-    }
-
-    /// Rejects a directory that another user could change, because guests boot kernels from it. The
-    /// cache itself may be behind a symbolic link, because the user chose the link.
-    fn check_owner(&self, part: &str) -> Result<(), GuestError> {
-        let (directory, metadata) = if part.is_empty() {
-            (self.directory.clone(), fs::metadata(&self.directory))
-        } else {
-            let directory = self.directory.join(part);
-            let metadata = fs::symlink_metadata(&directory);
-            (directory, metadata)
-        };
-        let metadata = metadata.map_err(self.error_of("read the metadata of a directory"))?;
-        let user = nix::unistd::geteuid().as_raw();
-        let problem = if !metadata.is_dir() {
-            CacheProblem::NoDirectory
-        } else if metadata.uid() != user {
-            CacheProblem::OtherOwner {
-                owner: metadata.uid(),
-                user,
-            }
-        } else if metadata.mode() & 0o022 != 0 {
-            CacheProblem::Writable(metadata.mode() & 0o777)
-        } else {
-            return Ok(());
-        };
-        Err(GuestError::CacheUnsafe { directory, problem })
     }
 
     /// Opens the cache that the environment of this process selects.
@@ -338,45 +281,6 @@ impl Cache {
             .map_err(self.error_of(&format!("remove {kind}/{key}")))
     }
 
-    /// Waits for the lock of an entry. Only its holder may create or remove the entry.
-    ///
-    /// # Errors
-    ///
-    /// When the lock file cannot be created.
-    pub async fn lock(&self, kind: &str, key: &str) -> Result<Lock, GuestError> {
-        let mut is_reported = false;
-        loop {
-            if let Some(lock) = self.try_lock(kind, key)? {
-                return Ok(lock);
-            }
-            if !std::mem::replace(&mut is_reported, true) {
-                tracing::info!("another svclab creates {kind}/{key}; waiting for it");
-            }
-            tokio::time::sleep(LOCK_INTERVAL).await;
-        }
-    }
-
-    /// Returns the lock of an entry. `None` if another process holds it.
-    ///
-    /// # Errors
-    ///
-    /// When the lock file cannot be created.
-    pub fn try_lock(&self, kind: &str, key: &str) -> Result<Option<Lock>, GuestError> {
-        let path = self.directory.join("locks").join(format!("{kind}-{key}"));
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
-            .open(path)
-            .map_err(self.error_of("create a lock file"))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Lock(file))),
-            Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(error)) => Err(self.error_of("lock a file")(error)),
-        }
-    }
-
     /// Reads a note of the cache. `None` if the note is missing or cannot be read.
     #[must_use]
     pub fn read_note<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
@@ -409,150 +313,4 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cache() -> (tempfile::TempDir, Cache) {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = Cache::open(directory.path().join("cache")).unwrap();
-        (directory, cache)
-    }
-
-    fn store_entry(cache: &Cache, key: &str, text: &str) -> Entry<u32> {
-        let new_directory = cache.new_entry_directory("things", key).unwrap();
-        fs::write(new_directory.path().join("thing"), text).unwrap();
-        cache.store("things", key, new_directory, 7).unwrap()
-    }
-
-    /// Only root can change the owner of a directory.
-    #[test]
-    fn open_cache_of_other_writers_returns_error() {
-        use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
-        let (directory, cache) = cache();
-        let render = |result: Result<Cache, GuestError>| {
-            let error = result.unwrap_err();
-            let text = format!("{error}\n{}", error.remedy().unwrap_or_default());
-            text.replace(&directory.path().display().to_string(), "DIR")
-        };
-        let open = || Cache::open(cache.directory.clone());
-        let locks = cache.directory.join("locks");
-        for mode in [0o775, 0o757, 0o1777] {
-            fs::set_permissions(&locks, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(render(open()).contains("is writable by other users"));
-        }
-        insta::assert_snapshot!(render(open()), @r"
-        the cache DIR/cache/locks is writable by other users: its mode is 777
-        run `chmod -R go-w DIR/cache/locks`, or set SVCLAB_CACHE to a directory that you own
-        ");
-        fs::remove_dir(&locks).unwrap();
-        symlink("making", &locks).unwrap();
-        insta::assert_snapshot!(render(open()), @r"
-        the cache DIR/cache/locks is not a directory
-        remove DIR/cache/locks, or set SVCLAB_CACHE to a directory that you own
-        ");
-        fs::remove_file(&locks).unwrap();
-        let linked = directory.path().join("linked");
-        symlink(&cache.directory, &linked).unwrap();
-        Cache::open(linked).unwrap();
-        if nix::unistd::geteuid().is_root() {
-            chown(&cache.directory, Some(1000), Some(1000)).unwrap();
-            insta::assert_snapshot!(render(open()), @r"
-            the cache DIR/cache belongs to the user 1000, not to the user 0 who runs svclab
-            run svclab as that user, set SVCLAB_CACHE to a directory that you own, or, if you trust its contents, run `chown -R 0 DIR/cache`
-            ");
-        }
-    }
-
-    #[test]
-    fn find_directory_follows_environment() {
-        let directory_of = |set: &[(&str, &str)], root| {
-            let variable = |name: &str| {
-                let found = set.iter().find(|(known, _)| *known == name);
-                found.map(|(_, value)| (*value).into())
-            };
-            find_directory(variable, root)
-                .ok()
-                .map(|path| path.to_string_lossy().into_owned())
-        };
-        let variables = [
-            ("SVCLAB_CACHE", "/c"),
-            ("XDG_CACHE_HOME", "/x"),
-            ("HOME", "/h"),
-        ];
-        assert_eq!(directory_of(&variables, false).as_deref(), Some("/c"));
-        assert_eq!(
-            directory_of(&variables[1..], false).as_deref(),
-            Some("/x/svclab")
-        );
-        assert_eq!(
-            directory_of(&variables[2..], true).as_deref(),
-            Some("/h/.cache/svclab")
-        );
-        assert_eq!(
-            directory_of(&[("HOME", "")], true).as_deref(),
-            Some("/var/cache/svclab")
-        );
-        assert_eq!(directory_of(&[], false), None);
-    }
-
-    #[test]
-    fn entry_is_stored_found_and_replaced() {
-        let (_directory, cache) = cache();
-        assert_eq!(cache.entry::<u32>("things", "a"), None);
-        let kept = store_entry(&cache, "a", "one");
-        assert_eq!(cache.entry("things", "a"), Some(kept));
-        // The second call uses the identities that the first one stored.
-        assert_eq!(cache.entry::<u32>("things", "a").unwrap().bytes, 3);
-        store_entry(&cache, "a", "three");
-        assert_eq!(cache.entry::<u32>("things", "a").unwrap().bytes, 5);
-        assert_eq!(cache.keys("things"), ["a"]);
-        cache.remove("things", "a").unwrap();
-        assert_eq!(cache.entry::<u32>("things", "a"), None);
-        assert!(
-            fs::read_dir(cache.directory.join("making"))
-                .unwrap()
-                .next()
-                .is_none()
-        );
-    }
-
-    #[test]
-    fn entry_damaged_returns_none() {
-        let (_directory, cache) = cache();
-        for damage in ["eno", "", "one and more"] {
-            let kept = store_entry(&cache, "a", "one");
-            assert!(cache.entry::<u32>("things", "a").is_some());
-            let file = kept.directory.join("thing");
-            let before = FileIdentity::from_file(&file).unwrap();
-            while FileIdentity::from_file(&file).unwrap() == before {
-                fs::write(&file, damage).unwrap();
-            }
-            assert_eq!(cache.entry::<u32>("things", "a"), None, "{damage}");
-        }
-        let kept = store_entry(&cache, "a", "one");
-        fs::remove_file(kept.directory.join("thing")).unwrap();
-        assert_eq!(cache.entry::<u32>("things", "a"), None);
-        let kept = store_entry(&cache, "a", "one");
-        fs::write(kept.directory.join(MANIFEST), "{").unwrap();
-        assert_eq!(cache.entry::<u32>("things", "a"), None);
-    }
-
-    #[test]
-    fn new_entry_directory_removes_stale_directories() {
-        let (_directory, cache) = cache();
-        let stale = cache.new_entry_directory("things", "a").unwrap().keep();
-        let other_entry = cache.new_entry_directory("things", "b").unwrap();
-        let _made = cache.new_entry_directory("things", "a").unwrap();
-        assert!(!stale.exists() && other_entry.path().exists());
-    }
-
-    #[tokio::test]
-    async fn lock_has_one_holder() {
-        let (_directory, cache) = cache();
-        let lock = cache.lock("things", "a").await.unwrap();
-        assert!(cache.try_lock("things", "a").unwrap().is_none());
-        assert!(cache.try_lock("things", "b").unwrap().is_some());
-        drop(lock);
-        assert!(cache.try_lock("things", "a").unwrap().is_some());
-    }
-}
+mod tests;

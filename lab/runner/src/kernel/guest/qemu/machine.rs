@@ -108,7 +108,7 @@ impl RunningMachine {
     ///
     /// When QEMU has ended.
     pub async fn control(&mut self) -> Result<Qmp<'_>, GuestError> {
-        Qmp::new(&mut self.control).await
+        Qmp::new(&mut self.control, self.process.id()).await
     }
 
     /// Takes the listener, which answers for files that QEMU opens to read and write.

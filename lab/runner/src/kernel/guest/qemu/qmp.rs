@@ -10,15 +10,19 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Interest};
 use tokio::net::UnixStream;
 
+use crate::kernel::agent::cpu_wait;
 use crate::kernel::guest::error::GuestError;
 
-/// Maximum time for QEMU to reply, and to write the state of a machine.
+/// Maximum time for QEMU to reply, and to write the state of a machine, without the time in which
+/// QEMU waits for a processor.
 const MAX_REPLY_TIME: Duration = Duration::from_mins(1);
 
 /// QMP connection to one QEMU.
 #[derive(Debug)]
 pub struct Qmp<'a> {
     stream: BufReader<&'a mut UnixStream>,
+    /// Process ID of QEMU. `None` once it has ended.
+    process: Option<u32>,
 }
 
 impl<'a> Qmp<'a> {
@@ -27,9 +31,10 @@ impl<'a> Qmp<'a> {
     /// # Errors
     ///
     /// When QEMU has ended or does not use QMP.
-    pub async fn new(stream: &'a mut UnixStream) -> Result<Self, GuestError> {
+    pub async fn new(stream: &'a mut UnixStream, process: Option<u32>) -> Result<Self, GuestError> {
         let mut qmp = Self {
             stream: BufReader::new(stream),
+            process,
         };
         // QEMU begins with a greeting that needs no reply.
         qmp.execute(
@@ -160,12 +165,13 @@ impl<'a> Qmp<'a> {
 
     async fn recv(&mut self, operation: &str) -> Result<Value, GuestError> {
         let mut line = String::new();
-        match tokio::time::timeout(MAX_REPLY_TIME, self.stream.read_line(&mut line)).await {
-            Ok(Ok(0)) => Err(qmp_error(operation, "no reply: QEMU ended")),
-            Ok(Ok(_)) => serde_json::from_str(&line)
+        let read = self.stream.read_line(&mut line);
+        match cpu_wait::within_cpu_time(self.process, MAX_REPLY_TIME, read).await {
+            Some(Ok(0)) => Err(qmp_error(operation, "no reply: QEMU ended")),
+            Some(Ok(_)) => serde_json::from_str(&line)
                 .map_err(|error| qmp_error(operation, &error.to_string())),
-            Ok(Err(error)) => Err(qmp_error(operation, &error.to_string())),
-            Err(_) => Err(qmp_error(
+            Some(Err(error)) => Err(qmp_error(operation, &error.to_string())),
+            None => Err(qmp_error(
                 operation,
                 &format!("no reply within {} s", MAX_REPLY_TIME.as_secs()),
             )),
@@ -194,7 +200,7 @@ mod tests {
             far.write_all(b"\n").await.unwrap();
         }
         far.shutdown().await.unwrap();
-        let mut qmp = Qmp::new(&mut near).await?;
+        let mut qmp = Qmp::new(&mut near, None).await?;
         let file = std::fs::File::open("/dev/null").unwrap();
         qmp.save(file.as_fd()).await
     }

@@ -1,10 +1,12 @@
 //! Snapshot of a guest that was booted once: its memory, and the rest of its state. Any number of
 //! guests resume from a snapshot. Each has a private copy of the memory that it writes.
 
+mod kept;
+
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -17,7 +19,11 @@ use nix::sys::sendfile::sendfile;
 use nix::unistd::{Whence, lseek};
 use serde::{Deserialize, Serialize};
 
-use super::qemu::confine::Listener;
+use super::cache::Cache;
+use super::error::GuestError;
+use super::qemu::confine::{Listener, OpenResult};
+
+pub use kept::{SNAPSHOTS, prune, snapshots_of_kernel};
 
 /// File name of the guest's memory in an entry.
 pub const MEMORY_FILE: &str = "memory";
@@ -41,14 +47,14 @@ pub struct SnapshotInfo {
 /// # Errors
 ///
 /// When the system cannot create a file.
-pub fn create_unnamed() -> io::Result<OwnedFd> {
-    Ok(memfd_create(c"svclab", MFdFlags::MFD_CLOEXEC)?)
+pub fn create_unnamed() -> Result<OwnedFd, GuestError> {
+    memfd_create(c"svclab", MFdFlags::MFD_CLOEXEC).map_err(|errno| memory_error(errno.into()))
 }
 
 /// Returns the path by which another program that inherits a descriptor opens its file again. Every
 /// user may open a file of [`create_unnamed`] in this way.
 #[must_use]
-pub fn path_of(file: &OwnedFd) -> std::path::PathBuf {
+pub fn path_of(file: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
@@ -57,11 +63,33 @@ pub fn path_of(file: &OwnedFd) -> std::path::PathBuf {
 /// # Errors
 ///
 /// When the system cannot create a file.
-pub fn create_sealed(contents: &[u8]) -> io::Result<OwnedFd> {
-    let file = create_sealable()?;
-    File::from(file.try_clone()?).write_all(contents)?;
-    seal(&file)?;
-    Ok(file)
+pub fn create_sealed(contents: &[u8]) -> Result<OwnedFd, GuestError> {
+    let create = || {
+        let file = create_sealable()?;
+        File::from(file.try_clone()?).write_all(contents)?;
+        seal(&file)?;
+        Ok(file)
+    };
+    create().map_err(memory_error)
+}
+
+fn memory_error(source: io::Error) -> GuestError {
+    GuestError::Memory {
+        operation: "create a file in memory",
+        source,
+    }
+}
+
+/// Returns the error of [`SnapshotMemory::provide`]: memory ran out, or the snapshot in the cache
+/// cannot be read.
+pub fn copy_error(cache: &Cache, error: io::Error) -> GuestError {
+    match error.kind() {
+        io::ErrorKind::OutOfMemory | io::ErrorKind::StorageFull => GuestError::Memory {
+            operation: "copy a snapshot to memory",
+            source: error,
+        },
+        _ => cache.error_of("read a snapshot")(error),
+    }
 }
 
 fn create_sealable() -> io::Result<OwnedFd> {
@@ -92,16 +120,25 @@ pub struct SnapshotMemory {
 }
 
 impl SnapshotMemory {
-    /// Opens the memory of the snapshot in a directory.
+    /// Opens the memory of the snapshot in a directory of the cache.
     ///
     /// # Errors
     ///
     /// When the system has no memory, or the snapshot cannot be read.
-    pub fn new(snapshot: &Path) -> io::Result<Self> {
-        let kept = Arc::new(File::open(snapshot.join(MEMORY_FILE))?);
-        let file = create_sealable()?;
-        let to = File::from(file.try_clone()?);
-        to.set_len(kept.metadata()?.len())?;
+    pub fn new(cache: &Cache, snapshot: &Path) -> Result<Self, GuestError> {
+        let open = || {
+            let kept = File::open(snapshot.join(MEMORY_FILE))?;
+            let length = kept.metadata()?.len();
+            Ok((Arc::new(kept), length))
+        };
+        let (kept, length) = open().map_err(cache.error_of("read a snapshot"))?;
+        let create = || {
+            let file = create_sealable()?;
+            let to = File::from(file.try_clone()?);
+            to.set_len(length)?;
+            Ok((file, to))
+        };
+        let (file, to) = create().map_err(memory_error)?;
         let source = Arc::clone(&kept);
         let copied = async move {
             let copied = tokio::task::spawn_blocking(move || {
@@ -141,9 +178,9 @@ impl SnapshotMemory {
             let path = path_of(&self.file);
             tokio::select! {
                 replaced = listener.replace(&path, &self.kept) => match replaced {
-                    Ok(false) => {}
+                    Ok(OpenResult::ByKernel) => {}
                     // With an error QEMU has ended, which `started` reports.
-                    Ok(true) | Err(_) => return Ok(started.await),
+                    Ok(OpenResult::Replaced) | Err(_) => return Ok(started.await),
                 },
                 // A QEMU that opens the file in another way.
                 started = &mut started => {
@@ -250,13 +287,14 @@ mod tests {
     #[tokio::test]
     async fn shared_memory_filled_cannot_be_written() {
         let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(directory.path().join("cache")).unwrap();
         let length = 300 * PAGE;
         let mut bytes = vec![0; length];
         bytes[200 * PAGE] = 7;
         let source = File::create(directory.path().join(MEMORY_FILE)).unwrap();
         source.set_len(length as u64).unwrap();
         source.write_all_at(&[7], 200 * PAGE as u64).unwrap();
-        let shared = SnapshotMemory::new(directory.path()).unwrap();
+        let shared = SnapshotMemory::new(&cache, directory.path()).unwrap();
         shared.provide(None, async {}).await.unwrap();
         shared.provide(None, async {}).await.unwrap();
         let path = path_of(shared.file());
@@ -294,5 +332,17 @@ mod tests {
             fs::read(directory.path().join(STATE_FILE)).unwrap(),
             b"state"
         );
+    }
+
+    #[test]
+    fn copy_error_full_memory_is_no_error_of_the_cache() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(directory.path().join("cache")).unwrap();
+        for full in [nix::libc::ENOMEM, nix::libc::ENOSPC] {
+            let error = copy_error(&cache, io::Error::from_raw_os_error(full));
+            assert!(matches!(error, GuestError::Memory { .. }), "{error}");
+        }
+        let damaged = copy_error(&cache, io::Error::from_raw_os_error(nix::libc::EIO));
+        assert!(matches!(damaged, GuestError::Cache { .. }), "{damaged}");
     }
 }

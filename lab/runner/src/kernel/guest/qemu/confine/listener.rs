@@ -25,10 +25,41 @@ mod request {
     nix::ioctl_write_ptr!(add_descriptor, b'!', 3, seccomp_notif_addfd);
 }
 
+const EMPTY_CALL: seccomp_notif = seccomp_notif {
+    id: 0,
+    pid: 0,
+    flags: 0,
+    data: seccomp_data {
+        nr: 0,
+        arch: 0,
+        instruction_pointer: 0,
+        args: [0; 6],
+    },
+};
+
 /// Receives each `openat` of a confined process with exactly `O_RDWR`. While this exists, such
 /// a call waits for an answer; afterwards it ends with `ENOSYS`.
 #[derive(Debug)]
 pub struct Listener(AsyncFd<OwnedFd>);
+
+/// Descriptor that a process got for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenResult {
+    /// Descriptor of the other file.
+    Replaced,
+    /// Descriptor from the kernel. This process may not read the memory of the other one
+    /// (`CAP_SYS_PTRACE`), or the kernel adds no descriptors (before 5.14).
+    ByKernel,
+}
+
+/// Comparison of the path that a process opens with another path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PathMatch {
+    Same,
+    Other,
+    /// The memory of the process cannot be read.
+    Unreadable,
+}
 
 impl Listener {
     pub(super) fn new(descriptor: OwnedFd) -> io::Result<Self> {
@@ -36,26 +67,24 @@ impl Listener {
     }
 
     /// Waits until the process opens `path`, and has the call return a descriptor of `file`
-    /// with the access that this process has. Returns whether it did: the kernel opens `path`
-    /// itself if this process may not read the memory of the other one (`CAP_SYS_PTRACE`), or
-    /// if the kernel adds no descriptors (before 5.14).
+    /// with the access that this process has.
     ///
     /// # Errors
     ///
     /// When the process ends before, or the kernel fails.
-    pub async fn replace(self, path: &Path, file: &File) -> io::Result<bool> {
+    pub async fn replace(self, path: &Path, file: &File) -> io::Result<OpenResult> {
         let path = path.as_os_str().as_bytes();
         loop {
             let call = self.receive().await?;
-            let opened = opened_path(&call, path.len());
-            let is_other = matches!(&opened, Ok(opened) if opened != path);
-            let may_replace = opened.is_ok() && !is_other;
-            if may_replace && self.add_descriptor(call.id, file).is_ok() {
-                return Ok(true);
-            }
-            self.let_kernel_open(call.id)?;
-            if !is_other {
-                return Ok(false);
+            match compare_path(&call, path) {
+                PathMatch::Same if self.add_descriptor(call.id, file).is_ok() => {
+                    return Ok(OpenResult::Replaced);
+                }
+                PathMatch::Other => self.let_kernel_open(call.id)?,
+                PathMatch::Same | PathMatch::Unreadable => {
+                    self.let_kernel_open(call.id)?;
+                    return Ok(OpenResult::ByKernel);
+                }
             }
         }
     }
@@ -66,17 +95,7 @@ impl Listener {
             if ready.ready().is_read_closed() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let mut call = seccomp_notif {
-                id: 0,
-                pid: 0,
-                flags: 0,
-                data: seccomp_data {
-                    nr: 0,
-                    arch: 0,
-                    instruction_pointer: 0,
-                    args: [0; 6],
-                },
-            };
+            let mut call = EMPTY_CALL;
             // SAFETY: the kernel fills in the structure, which outlives the call.
             match unsafe { request::receive(self.0.as_raw_fd(), &raw mut call) } {
                 Ok(_) => return Ok(call),
@@ -115,6 +134,14 @@ impl Listener {
     }
 }
 
+fn compare_path(call: &seccomp_notif, path: &[u8]) -> PathMatch {
+    match opened_path(call, path.len()) {
+        Ok(opened) if opened == path => PathMatch::Same,
+        Ok(_) => PathMatch::Other,
+        Err(_) => PathMatch::Unreadable,
+    }
+}
+
 /// Reads the path of an `openat`, of which at most `length` bytes and the null byte matter.
 fn opened_path(call: &seccomp_notif, length: usize) -> io::Result<Vec<u8>> {
     let memory = File::open(format!("/proc/{}/mem", call.pid))?;
@@ -129,4 +156,24 @@ fn opened_path(call: &seccomp_notif, length: usize) -> io::Result<Vec<u8>> {
 
 fn flag(flag: libc::c_ulong) -> u32 {
     u32::try_from(flag).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compare_path_reads_memory_of_the_process() {
+        let opened = c"/memory/file";
+        let mut call = EMPTY_CALL;
+        call.pid = std::process::id();
+        call.data.args[1] = opened.as_ptr() as u64;
+        assert_eq!(compare_path(&call, b"/memory/file"), PathMatch::Same);
+        for other in [&b"/memory"[..], b"/memory/files", b"/other"] {
+            assert_eq!(compare_path(&call, other), PathMatch::Other);
+        }
+        // Nothing is mapped at address 0.
+        call.data.args[1] = 0;
+        assert_eq!(compare_path(&call, b"/memory/file"), PathMatch::Unreadable);
+    }
 }

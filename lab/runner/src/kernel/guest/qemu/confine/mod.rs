@@ -48,7 +48,7 @@ use child::{
     Child, PrivilegeMethod, RECORD_DISALLOWED, RECORD_FAILED, RECORD_LEN, RECORD_PROCESS, STEPS,
 };
 pub use lacks::DisallowedLayers;
-pub use listener::Listener;
+pub use listener::{Listener, OpenResult};
 use svclab_agent::capabilities::{CapabilitySet, has_capabilities, is_administrator};
 use svclab_agent::contain::outside_user;
 
