@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::certify::Certificate;
 use flows::{FlowOutcome, FlowTable};
+use svclab_diagnostic::source::{Sources, Span};
 use svclab_diagnostic::{bug, exit_code};
 use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
 use svclab_model::evidence::RejectedRequest;
@@ -154,6 +155,16 @@ pub struct FileLine {
     pub file: String,
     /// Line number, from 1.
     pub line: u32,
+}
+
+impl FileLine {
+    /// Returns the line at which a range starts. `None` if the file is not one of `sources`.
+    pub(crate) fn from_span(sources: &Sources, span: Span) -> Option<Self> {
+        Some(Self {
+            file: sources.get(span.file)?.name().to_owned(),
+            line: span.line,
+        })
+    }
 }
 
 impl fmt::Display for FileLine {

@@ -7,8 +7,7 @@ use futures_util::stream::{self, StreamExt as _};
 
 use super::execute::{RunOptions, to_run_error, try_case, without_settling};
 use super::pool::Pools;
-use super::prepare::Prepared;
-use super::refit;
+use super::prepare::{Prepared, refit};
 use super::tasks::catch_panic;
 use crate::results::{ErrorKind, RunError};
 use svclab_journey::journey::Journey;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::run::{PrepareOptions, Prepared, SelectedLab, flows, prepare};
+use crate::run::execute::flows;
+use crate::run::{PrepareOptions, Prepared, SelectedLab, prepare};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_model::evidence::{Attempt, Evidence, SavedRules, StepEvidence, Verdict};

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::execute::to_run_error;
-use super::prepare::Prepared;
+use super::Prepared;
 use crate::kernel::{Agent, KernelError, MissingRequirements};
 use crate::results::{ErrorKind, RunError};
+use crate::run::execute::to_run_error;
 use svclab_journey::journey::Journey;
 use svclab_model::plan::Plan;
 use svclab_model::protocol::RejectedInput;

@@ -12,7 +12,7 @@ use svclab_planner::cluster::place;
 use svclab_planner::replay::{FileLine, OmittedItem, remove_rules};
 use svclab_scenario::lab::LabSpec;
 
-use super::prepare::PrepareOptions;
+use super::PrepareOptions;
 
 /// Reason for omitting a line that was parsed but that no kernel accepts.
 const REASON_REJECTED: &str = "no kernel accepts this line";

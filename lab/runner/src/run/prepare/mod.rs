@@ -1,5 +1,11 @@
 //! Turns a case into a plan, or into diagnostics of its errors.
 
+pub mod binary;
+pub mod dumps;
+mod invalid;
+pub mod refit;
+mod stages;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +31,10 @@ use svclab_scenario::reference::DocumentRef;
 use svclab_scenario::tree::PathSegment;
 
 use super::select::SelectedLab;
-use super::{binary, dumps};
+use invalid::diagnostic_location;
+
+pub use invalid::{InvalidCase, InvalidLab, prepare_case};
+pub(super) use invalid::{catch_panic_sync, first_error_location, summarize};
 
 /// Case that is ready to run.
 #[derive(Debug, Clone)]
@@ -188,19 +197,10 @@ pub fn prepare(
 
 /// Converts a warning about a lab file to the form that results use.
 fn to_result_warning(lab: &SelectedLab, warning: &Diagnostic) -> Warning {
-    let place = || {
-        let span = warning.primary.as_ref()?.span;
-        let source = lab.scenario.sources.get(span.file)?;
-        let before = source.text().get(..usize::try_from(span.start).ok()?)?;
-        Some(FileLine {
-            file: source.name().to_owned(),
-            line: u32::try_from(before.matches('\n').count() + 1).ok()?,
-        })
-    };
     Warning {
         lab: lab.scenario.name().to_owned(),
         message: printable(&warning.message).into_owned(),
-        location: place(),
+        location: diagnostic_location(&lab.scenario.sources, warning),
         help: (!warning.help.is_empty()).then(|| printable(&warning.help.join("; ")).into_owned()),
     }
 }
@@ -355,14 +355,7 @@ impl Prepared {
     /// the path.
     #[must_use]
     pub fn location_of(&self, path: &[PathSegment]) -> Option<FileLine> {
-        let span = self.case.span(&DocumentRef::Lab, path)?;
-        let source = self.sources.get(span.file)?;
-        let before = source.text().get(..usize::try_from(span.start).ok()?)?;
-        let line = u32::try_from(before.lines().count()).ok()?;
-        Some(FileLine {
-            file: source.name().to_owned(),
-            line: line.max(1),
-        })
+        FileLine::from_span(&self.sources, self.case.span(&DocumentRef::Lab, path)?)
     }
 
     /// Returns the unsettled outcome of each claim that the case would test, for a case without a
@@ -419,4 +412,30 @@ pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnos
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::select_labs;
+
+    #[test]
+    fn location_of_line_start_is_that_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/run/fields_tests/base.yaml");
+        let text = std::fs::read_to_string(lab).unwrap();
+        let file = directory.path().join("fields.yaml");
+        std::fs::write(&file, format!("# A comment.\n# Another one.\n{text}")).unwrap();
+        let names = [file.display().to_string()];
+        let lab = select_labs(&names, directory.path()).unwrap().remove(0);
+        let case = &lab.scenario.cases()[0];
+        let prepared = prepare(&lab, case, Duration::from_secs(1)).unwrap();
+        let comments = text
+            .lines()
+            .take_while(|line| line.starts_with('#'))
+            .count();
+        let first_line = u32::try_from(2 + comments + 1).unwrap();
+        let location = prepared.location_of(&[]).unwrap();
+        assert_eq!(location.line, first_line, "{location}");
+    }
 }

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::prepare::{PrepareOptions, Prepared, prepare};
-use super::select::{SelectedLab, rerun_name};
+use super::{PrepareOptions, Prepared, prepare};
 use crate::results::{CaseResult, ErrorKind, FileLine, RunError};
+use crate::run::select::{SelectedLab, rerun_name};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Sources;
 use svclab_scenario::Case;
@@ -87,14 +87,14 @@ pub fn prepare_case(
 }
 
 /// Runs `work` and converts a panic to an error.
-pub(super) fn catch_panic_sync<T>(work: impl FnOnce() -> T) -> Result<T, RunError> {
+pub(in crate::run) fn catch_panic_sync<T>(work: impl FnOnce() -> T) -> Result<T, RunError> {
     // The data that `work` used is not used again after a panic.
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| RunError::panicked(payload.as_ref()))
 }
 
 /// Returns a summary with one line for each error. Each line except the first ends with its
 /// location; [`first_error_location`] returns that of the first.
-pub(super) fn summarize(sources: &Sources, diagnostics: &[Diagnostic]) -> RunError {
+pub(in crate::run) fn summarize(sources: &Sources, diagnostics: &[Diagnostic]) -> RunError {
     let errors = || diagnostics.iter().filter(|each| each.is_error());
     let lines = errors().enumerate().map(|(number, error)| {
         let location = diagnostic_location(sources, error).filter(|_| number > 0);
@@ -115,7 +115,7 @@ pub(super) fn summarize(sources: &Sources, diagnostics: &[Diagnostic]) -> RunErr
 }
 
 /// Returns the location of the first error. `None` if the error concerns a whole file.
-pub(super) fn first_error_location(
+pub(in crate::run) fn first_error_location(
     sources: &Sources,
     diagnostics: &[Diagnostic],
 ) -> Option<FileLine> {
@@ -123,10 +123,6 @@ pub(super) fn first_error_location(
     diagnostic_location(sources, error)
 }
 
-fn diagnostic_location(sources: &Sources, diagnostic: &Diagnostic) -> Option<FileLine> {
-    let span = diagnostic.primary.as_ref()?.span;
-    Some(FileLine {
-        file: sources.get(span.file)?.name().to_owned(),
-        line: span.line,
-    })
+pub(super) fn diagnostic_location(sources: &Sources, diagnostic: &Diagnostic) -> Option<FileLine> {
+    FileLine::from_span(sources, diagnostic.primary.as_ref()?.span)
 }

@@ -5,9 +5,9 @@
 
 use indexmap::IndexMap;
 
-use super::prepare::Prepared;
 use crate::results::flows::{DeclaredFlows, FlowObservation, FlowOutcome};
 use crate::results::{CaseResult, FileLine};
+use crate::run::prepare::Prepared;
 use svclab_judge::Judgement;
 use svclab_planner::cluster::place;
 
@@ -15,7 +15,7 @@ use svclab_planner::cluster::place;
 const DEFAULT_COLUMNS: &str = "mode";
 
 /// Returns the flows, facts and column axis that the labs of `cases` declare, by lab.
-pub(super) fn declared_flows(cases: &[Prepared]) -> Vec<DeclaredFlows> {
+pub(in crate::run) fn declared_flows(cases: &[Prepared]) -> Vec<DeclaredFlows> {
     let mut labs: IndexMap<&str, DeclaredFlows> = IndexMap::new();
     for prepared in cases {
         let case = &prepared.case;
@@ -43,7 +43,7 @@ pub(super) fn declared_flows(cases: &[Prepared]) -> Vec<DeclaredFlows> {
 }
 
 /// Returns the results of the flows of a case.
-pub(super) fn flow_results(prepared: &Prepared, judgement: &Judgement) -> Vec<FlowOutcome> {
+pub(in crate::run) fn flow_results(prepared: &Prepared, judgement: &Judgement) -> Vec<FlowOutcome> {
     let case = &prepared.case;
     let to_result = |(name, row): (&String, &usize)| {
         let probe = judgement.probes.iter().find(|probe| probe.name == *name)?;
@@ -80,7 +80,7 @@ pub(super) fn flow_results(prepared: &Prepared, judgement: &Judgement) -> Vec<Fl
 
 /// Returns the expectation row of the first failed flow. `None` if anything other than a flow
 /// failed.
-pub(super) fn failed_flow_location(result: &CaseResult) -> Option<FileLine> {
+pub(in crate::run) fn failed_flow_location(result: &CaseResult) -> Option<FileLine> {
     let is_flow = |name: &str| result.flows.iter().any(|flow| flow.flow == name);
     let has_other_failures = result
         .probes

@@ -1,6 +1,6 @@
 //! Journeys and address books of a case, for its initial state and for the state after each step.
 
-use super::prepare::Prepared;
+use super::Prepared;
 use svclab_journey::journey::{Journey, journeys};
 use svclab_judge::AddressBook;
 use svclab_model::evidence::Evidence;

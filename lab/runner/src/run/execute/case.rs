@@ -1,0 +1,164 @@
+//! Runs one case on an agent, again if the kernel rejects a part of a dump or the machine is busy.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::error::{locate_in_lab, to_run_error};
+use super::result::{judged_result, split_ended, without_verdict};
+use crate::kernel::{Agent, KernelError, RunCount, Session};
+use crate::results::case_evidence::CaseEvidence;
+use crate::results::{CaseResult, RunError};
+use crate::run::pool::Pool;
+use crate::run::prepare::{Prepared, refit};
+use svclab_judge::{ClaimOutcome, ClaimVerdict, Judgement};
+use svclab_model::evidence::Evidence;
+use svclab_model::protocol::{Failure, FailureKind};
+
+/// Runs a case. Returns the case as it ran, its result, and the session and evidence of its lab.
+pub(super) async fn run_case(
+    mut prepared: Arc<Prepared>,
+    pool: Result<Arc<Pool>, RunError>,
+) -> (Arc<Prepared>, CaseResult, Option<(Session, Evidence)>) {
+    let pool = match pool {
+        Ok(pool) => pool,
+        Err(error) => {
+            let result = without_verdict(&prepared, error);
+            return (prepared, result, None);
+        }
+    };
+    let agent = match pool.agent().await {
+        Ok(agent) => agent,
+        Err(error) => {
+            let mut result = without_verdict(&prepared, to_run_error(&error));
+            pool.release().clone_into(&mut result.kernel);
+            return (prepared, result, None);
+        }
+    };
+    let (result, lab) = try_on_agent(&mut prepared, &agent).await;
+    (prepared, result, lab)
+}
+
+/// Runs a case on an agent of the caller, in the same way as [`execute`]. Returns the result and
+/// the evidence.
+pub async fn run_on_agent(
+    agent: &Agent,
+    prepared: Prepared,
+) -> (CaseResult, Option<Arc<CaseEvidence>>) {
+    let mut prepared = Arc::new(prepared);
+    let (result, lab) = try_on_agent(&mut prepared, agent).await;
+    let (result, seen, _) = split_ended((prepared, result, lab), true);
+    (result, seen)
+}
+
+/// Runs a case on an agent. Sets `prepared` to the case as it ran.
+async fn try_on_agent(
+    prepared: &mut Arc<Prepared>,
+    agent: &Agent,
+) -> (CaseResult, Option<(Session, Evidence)>) {
+    let begun = Instant::now();
+    let judged = try_without_rejected(prepared, agent).await;
+    let (mut result, lab) = match judged {
+        Ok((judgement, evidence, session)) => {
+            let result = judged_result(prepared, judgement, &evidence);
+            (result, Some((session, evidence)))
+        }
+        Err(error) => (without_verdict(prepared, error), None),
+    };
+    result.kernel.clone_from(&agent.environment().kernel);
+    result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    (result, lab)
+}
+
+/// Runs a case. Omits the dump lines that the kernel rejects, if the user permits it. Sets
+/// `prepared` to the case as it ran.
+async fn try_without_rejected(
+    prepared: &mut Arc<Prepared>,
+    agent: &Agent,
+) -> Result<(Judgement, Evidence, Session), RunError> {
+    let mut tried = try_case(prepared, agent).await;
+    if let Err(error) = &tried
+        && let Some(fitting) = refit::without_rejected(prepared, error, agent).await
+    {
+        *prepared = Arc::new(fitting?);
+        tried = try_case(prepared, agent).await;
+    }
+    let tried = match tried {
+        Ok((judgement, evidence, _)) if needs_full_wait(&judgement, &evidence) => {
+            try_case(&without_settling(prepared), agent).await
+        }
+        tried => tried,
+    };
+    tried.map_err(|error| locate_in_lab(prepared, &error).unwrap_or_else(|| to_run_error(&error)))
+}
+
+/// Whether a case with settled timeouts failed an expectation other than the verdict of a probe.
+/// The expectation may concern retransmissions, which follow only after the timeout was settled.
+fn needs_full_wait(judgement: &Judgement, evidence: &Evidence) -> bool {
+    let refuted = |claim: &ClaimOutcome| claim.verdict == ClaimVerdict::Refuted;
+    let later = evidence.steps.iter().map(|step| &*step.evidence);
+    let mut attempts = std::iter::once(evidence)
+        .chain(later)
+        .flat_map(|seen| &seen.attempts);
+    attempts.any(|attempt| attempt.settled)
+        && (judgement.checks().any(|check| !check.holds()) || judgement.claims.iter().any(refuted))
+}
+
+/// Returns the case with all timeouts waited for instead of settled.
+#[must_use]
+pub fn without_settling(prepared: &Prepared) -> Prepared {
+    let mut waiting = prepared.clone();
+    let of_steps = waiting.plan.steps.iter_mut();
+    let of_steps = of_steps.flat_map(|step| &mut step.probes);
+    for probe in waiting.plan.probes.iter_mut().chain(of_steps) {
+        probe.settle = false;
+    }
+    waiting
+}
+
+/// Builds a case, runs its probes and judges the evidence. The lab runs as long as its session
+/// exists.
+///
+/// # Errors
+///
+/// When the lab cannot be built or probed, or when the machine was too busy for a verdict.
+pub async fn try_case(
+    prepared: &Prepared,
+    agent: &Agent,
+) -> Result<(Judgement, Evidence, Session), KernelError> {
+    let mut retries = RunCount::default();
+    loop {
+        match try_once(prepared, agent).await {
+            Err(error) if retries.should_retry(&error) => {}
+            tried => return tried,
+        }
+    }
+}
+
+async fn try_once(
+    prepared: &Prepared,
+    agent: &Agent,
+) -> Result<(Judgement, Evidence, Session), KernelError> {
+    let mut session = agent.build(prepared.plan.clone()).await?;
+    let evidence = session.probe().await?;
+    let judge = prepared.judge().map_err(|problems| {
+        let message = problems
+            .iter()
+            .map(|problem| problem.message.as_str())
+            .collect::<Vec<_>>()
+            .join("; ");
+        KernelError::RequestFailed(Failure {
+            kind: FailureKind::Bug,
+            message,
+            remedy: None,
+            rejected: None,
+        })
+    })?;
+    let judgement = judge.judge(&evidence);
+    match &judgement.doubt {
+        Some(reason) => Err(KernelError::RequestFailed(Failure::too_busy(
+            "an expectation",
+            reason,
+        ))),
+        None => Ok((judgement, evidence, session)),
+    }
+}

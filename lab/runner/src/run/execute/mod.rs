@@ -1,0 +1,254 @@
+//! Runs prepared cases in parallel and collects their results.
+
+mod case;
+mod error;
+pub(super) mod flows;
+mod result;
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use tokio::sync::{Semaphore, mpsc};
+
+use super::pool::{Pool, Pools};
+use super::prepare::{Prepared, refit};
+use super::tasks::{Tasks, catch_panic};
+use crate::kernel::{KernelChoice, Session};
+use crate::results::case_evidence::CaseEvidence;
+use crate::results::flows::tables;
+use crate::results::{CaseResult, CaseStatus, Event, Results, RunError, Warning};
+use case::run_case;
+use result::{split_ended, without_verdict};
+
+pub use case::{run_on_agent, try_case, without_settling};
+pub use error::to_run_error;
+
+/// Options of a run: kernels, parallelism and evidence.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Kernels in which plans may run.
+    pub kernels: KernelChoice,
+    /// Path of the agent program, for a caller that is not `svclab` itself. `None` for the running
+    /// executable.
+    pub agent: Option<PathBuf>,
+    /// Maximum number of cases that run at the same time.
+    pub jobs: usize,
+    /// Number of agents per kernel. Each agent has 1 thread.
+    pub agents: usize,
+    /// Whether the lab of a failed case keeps running until its session is dropped.
+    pub keep: bool,
+    /// Whether the result of each case is sent with its full evidence.
+    pub with_evidence: bool,
+    /// Callback that prints why labs run in a guest and not on this host.
+    pub notice: Option<fn(&str)>,
+}
+
+/// Failed case whose lab keeps running.
+#[derive(Debug)]
+pub struct KeptCase {
+    /// ID of the case.
+    pub case: String,
+    /// Names of its namespaces, in the order of the plan.
+    pub namespaces: Vec<String>,
+    /// Session of the lab. Dropping the session removes the lab.
+    pub session: Session,
+}
+
+/// Case to run, or the result of a case that cannot run because its lab is invalid.
+pub type RunInput = Result<Prepared, Box<CaseResult>>;
+
+/// Runs the cases and sends events to `events`. Returns the results and the labs that keep running.
+///
+/// Agents start on demand. A lost agent is replaced for later cases.
+///
+/// If `cancelled` ends first, unfinished cases are cancelled and no lab keeps running. The results
+/// then contain the finished cases only.
+pub async fn execute(
+    cases: Vec<RunInput>,
+    options: &RunOptions,
+    events: &mpsc::UnboundedSender<Event>,
+    cancelled: impl Future<Output = ()>,
+) -> (Results, Vec<KeptCase>) {
+    let begun = Instant::now();
+    let mut running = RunState::default();
+    let mut cases_to_run = Vec::new();
+    for (index, case) in cases.into_iter().enumerate() {
+        match case {
+            Ok(prepared) => {
+                running.indices.push(index);
+                cases_to_run.push(prepared);
+            }
+            Err(wrong) => running.invalid.push((index, *wrong)),
+        }
+    }
+    let pools = Pools::new(options, &cases_to_run);
+    let declared_flows = flows::declared_flows(&cases_to_run);
+    let warnings = warnings(&cases_to_run);
+    let is_interrupted = tokio::select! {
+        biased;
+        () = running.run_all(cases_to_run, &pools, options, events) => false,
+        () = cancelled => true,
+    };
+    if is_interrupted {
+        running.kept.clear();
+    }
+    running.results.sort_by_key(|(place, _)| *place);
+    let cases = running.results.into_iter().map(|(_, result)| result);
+    let mut results = Results::new(pools.tools().await, cases.collect());
+    results.begun = Some(running.started);
+    results.interrupted = is_interrupted;
+    results.warnings = warnings;
+    results.flows = tables(&declared_flows, &results.cases);
+    // The receiver may have been dropped. The results are returned in any case.
+    let _ = events.send(Event::RunEnded {
+        results: Box::new(results.clone()),
+        duration: begun.elapsed(),
+    });
+    (results, running.kept)
+}
+
+/// Progress and results of a run.
+#[derive(Default)]
+struct RunState {
+    /// Index of each runnable case in the given list.
+    indices: Vec<usize>,
+    /// Results of cases that cannot run, each with its index in the given list.
+    invalid: Vec<(usize, CaseResult)>,
+    /// Number of started runs. A case starts once for each kernel that it runs in.
+    started: usize,
+    /// Results, each with the index of its case and the number of its run.
+    results: Vec<((usize, usize), CaseResult)>,
+    kept: Vec<KeptCase>,
+}
+
+impl RunState {
+    /// Runs all cases and records each result when its run ends.
+    async fn run_all(
+        &mut self,
+        cases: Vec<Prepared>,
+        pools: &Pools,
+        options: &RunOptions,
+        events: &mpsc::UnboundedSender<Event>,
+    ) {
+        let mut runs = Vec::new();
+        for (index, prepared) in self.indices.iter().zip(cases) {
+            let (prepared, pools_of_case) = find_pools(prepared, pools).await;
+            match pools_of_case {
+                Ok(found) => {
+                    let each = found.into_iter();
+                    runs.extend(each.map(|pool| (*index, Arc::clone(&prepared), Ok(pool))));
+                }
+                Err(error) => runs.push((*index, prepared, Err(error))),
+            }
+        }
+        self.started = runs.len() + self.invalid.len();
+        let _ = events.send(Event::RunStarted {
+            cases: self.started,
+        });
+        for (index, result) in std::mem::take(&mut self.invalid) {
+            let _ = events.send(Event::CaseStarted {
+                case: result.case.clone(),
+            });
+            self.finish_case((index, 0), result, None, events);
+        }
+        let gate = Arc::new(Semaphore::new(options.jobs.max(1)));
+        let mut running = Tasks::default();
+        let mut started = Vec::new();
+        for (number, (index, prepared, pool)) in runs.into_iter().enumerate() {
+            // A weak reference: a pool ends with its last case, so that other pools have room.
+            let weak_pool = pool.as_ref().ok().map(Arc::downgrade);
+            started.push((index, Arc::clone(&prepared), weak_pool));
+            let (gate, events) = (Arc::clone(&gate), events.clone());
+            let with_evidence = options.with_evidence;
+            running.spawn(number, async move {
+                let _room = match &pool {
+                    Ok(pool) => pool.acquire_room(&prepared.plan).await,
+                    Err(_) => None,
+                };
+                let _place = gate.acquire().await;
+                let _ = events.send(Event::CaseStarted {
+                    case: prepared.case.id.clone(),
+                });
+                split_ended(run_case(prepared, pool).await, with_evidence)
+            });
+        }
+        while let Some((number, ended)) = running.next().await {
+            let (index, prepared, pool) = &started[number];
+            let (result, seen, standing) = match ended {
+                Ok(ended) => ended,
+                Err(panicked) => (
+                    after_panic(prepared, pool.as_ref(), panicked).await,
+                    None,
+                    None,
+                ),
+            };
+            if options.keep && result.result == CaseStatus::Fail {
+                self.kept.extend(standing);
+            }
+            self.finish_case((*index, number), result, seen, events);
+        }
+    }
+
+    /// Records the result of an ended case and sends it.
+    fn finish_case(
+        &mut self,
+        position: (usize, usize),
+        result: CaseResult,
+        seen: Option<Arc<CaseEvidence>>,
+        events: &mpsc::UnboundedSender<Event>,
+    ) {
+        let _ = events.send(Event::CaseEnded {
+            result: Box::new(result.clone()),
+            evidence: seen,
+        });
+        self.results.push((position, result));
+    }
+}
+
+/// Finds the pools for a case. Omits the dump lines that need missing modules, if the user permits
+/// it.
+async fn find_pools(
+    mut prepared: Prepared,
+    pools: &Pools,
+) -> (Arc<Prepared>, Result<Vec<Arc<Pool>>, RunError>) {
+    let mut pools_of_case = catch_panic(pools.pools_for_case(&prepared)).await;
+    if let Ok(Err(error)) = &pools_of_case
+        && let Some(Ok(fitting)) = refit::without_unsupported(&prepared, error)
+    {
+        prepared = fitting;
+        pools_of_case = catch_panic(pools.pools_for_case(&prepared)).await;
+    }
+    let found = pools_of_case.and_then(|found| found.map_err(|error| to_run_error(&error)));
+    (Arc::new(prepared), found)
+}
+
+/// Returns the result of a case whose task panicked.
+async fn after_panic(
+    prepared: &Prepared,
+    pool: Option<&Weak<Pool>>,
+    panicked: RunError,
+) -> CaseResult {
+    let mut result = without_verdict(prepared, panicked);
+    if let Some(pool) = pool.and_then(Weak::upgrade) {
+        pool.release().clone_into(&mut result.kernel);
+        // The release of the host's kernel is known to an agent only.
+        if let Ok(Ok(agent)) = catch_panic(pool.agent()).await {
+            result.kernel.clone_from(&agent.environment().kernel);
+        }
+    }
+    result
+}
+
+/// Returns the warnings about the lab files, each once.
+fn warnings(cases: &[Prepared]) -> Vec<Warning> {
+    let mut labs = HashSet::new();
+    let first = cases.iter().filter(|case| {
+        let source = case.sources.iter().next();
+        let file = source.map(|(_, source)| source.name().to_owned());
+        labs.insert((case.case.lab.clone(), file))
+    });
+    first.flat_map(|case| case.warnings.clone()).collect()
+}

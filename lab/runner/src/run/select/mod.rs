@@ -1,0 +1,227 @@
+//! Selects the labs and cases that a user names.
+
+mod cases;
+mod files;
+
+use std::path::{Path, PathBuf};
+
+use super::prepare::{InvalidLab, catch_panic_sync, first_error_location, summarize};
+use crate::results::FileLine;
+use cases::matching_cases;
+use files::{files, require_labs_in};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::printable::one_line;
+use svclab_diagnostic::source::{Source, SourceError, Sources};
+use svclab_scenario::Scenario;
+
+/// Default directory in which labs are found by name.
+pub const DEFAULT_LAB_DIRECTORY: &str = "topologies";
+
+/// Environment variable that overrides [`DEFAULT_LAB_DIRECTORY`].
+pub const LAB_DIRECTORY_VARIABLE: &str = "SVCLAB_TOPOLOGIES";
+
+/// Returns the name that selects a lab again in a new command. `cli_name` is the lab's name and
+/// `file` its path. The result is `cli_name` if the default directory contains the lab, else
+/// `file`.
+#[must_use]
+pub fn rerun_name(cli_name: &str, file: &str) -> String {
+    let is_default = std::env::var_os(LAB_DIRECTORY_VARIABLE)
+        .is_none_or(|set| set == DEFAULT_LAB_DIRECTORY)
+        && Path::new(file).starts_with(DEFAULT_LAB_DIRECTORY);
+    if is_default || file.is_empty() {
+        cli_name.to_owned()
+    } else if file.starts_with('-') {
+        // A leading dash would make the file an option.
+        format!("./{file}")
+    } else {
+        file.to_owned()
+    }
+}
+
+/// Lab that was read, with the selected cases.
+#[derive(Debug, Clone)]
+pub struct SelectedLab {
+    /// Lab document with all of its cases.
+    pub scenario: Scenario,
+    /// Indices of the selected cases, ascending.
+    pub cases: Vec<usize>,
+    /// Warnings about the lab file.
+    pub warnings: Vec<Diagnostic>,
+    /// Name of the lab on the command line: the path without extension relative to the directory of
+    /// labs, for example `conformance/node-port`. For a lab outside that directory, the path of its
+    /// file.
+    pub cli_name: String,
+}
+
+/// Reason why a lab or case that a user names cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum SelectError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The lab is invalid.
+    #[error("cannot run the lab {}: {}", one_line(&.0.cli_name), .0.error.message)]
+    InvalidLab(Box<InvalidLab>),
+    /// No file has the name of the lab.
+    #[error("there is no lab `{name}` in {directory}{}", hint(help.as_ref()))]
+    NoLab {
+        /// Name as the user wrote it.
+        name: String,
+        /// Directory that was searched.
+        directory: String,
+        /// Suggestion of another name. `None` if no lab is similar.
+        help: Option<String>,
+    },
+    /// The lab does not have the case.
+    #[error("the lab `{lab}` has no case `{case}`{}", hint(help.as_ref()))]
+    NoCase {
+        /// Name of the lab.
+        lab: String,
+        /// Case as the user wrote it.
+        case: String,
+        /// Suggestion of another case, or the reason of the mismatch.
+        help: Option<String>,
+    },
+    /// The directory of labs contains no lab file.
+    #[error("there is no lab in {directory}; name a file, or the directory with --topologies")]
+    NoLabs {
+        /// Path of the directory.
+        directory: String,
+    },
+    /// The directory of labs cannot be read.
+    #[error(
+        "cannot read {directory}: {source}; name a lab's file, or the directory of labs with --topologies"
+    )]
+    UnreadableDirectory {
+        /// Path of the directory.
+        directory: String,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
+}
+
+fn hint(help: Option<&String>) -> String {
+    help.map(|help| format!("; {help}")).unwrap_or_default()
+}
+
+/// Reads the labs and cases that `names` selects. Without names, reads every lab directly in
+/// `directory`. A name has one of these forms:
+///
+/// - `LAB`: a lab in `directory`
+/// - `LAB/CASE`: the cases with these axis values, which may be some of the axes only
+/// - path of a lab file, optionally followed by `/CASE`
+/// - directory of labs, in `directory` or by its path, for every lab directly in it
+///
+/// # Errors
+///
+/// When a name selects nothing that can run, or a lab is invalid. Returns the first such error.
+pub fn select_labs(names: &[String], directory: &Path) -> Result<Vec<SelectedLab>, SelectError> {
+    let each = select_labs_each(names, directory)?.into_iter();
+    each.map(|lab| lab.map_err(SelectError::InvalidLab))
+        .collect()
+}
+
+/// Lab that can run, or lab that cannot.
+pub type LabResult = Result<SelectedLab, Box<InvalidLab>>;
+
+/// Reads labs like [`select_labs`], but an invalid lab does not prevent others from running.
+///
+/// # Errors
+///
+/// When a name selects nothing. Returns the first such error.
+pub fn select_labs_each(names: &[String], directory: &Path) -> Result<Vec<LabResult>, SelectError> {
+    if names.is_empty() {
+        let files = require_labs_in(directory)?.into_iter();
+        return files.map(|file| load(&file, directory)).collect();
+    }
+    let mut chosen: Vec<(PathBuf, LabResult)> = Vec::new();
+    for name in names {
+        for (file, case) in files(name, directory)? {
+            let known = chosen.iter().position(|(known, _)| *known == file);
+            let index = if let Some(at) = known {
+                at
+            } else {
+                let mut lab = load(&file, directory)?;
+                if let Ok(lab) = &mut lab {
+                    lab.cases.clear();
+                }
+                chosen.push((file, lab));
+                chosen.len() - 1
+            };
+            let Ok(lab) = &mut chosen[index].1 else {
+                continue;
+            };
+            let wanted = matching_cases(&lab.scenario, case.as_deref())?;
+            lab.cases.extend(wanted);
+            lab.cases.sort_unstable();
+            lab.cases.dedup();
+        }
+    }
+    Ok(chosen.into_iter().map(|(_, lab)| lab).collect())
+}
+
+/// Reads a lab.
+///
+/// # Errors
+///
+/// When the file does not exist or is a directory. Every problem of an existing file becomes part
+/// of the returned [`InvalidLab`].
+fn load(file: &Path, directory: &Path) -> Result<LabResult, SelectError> {
+    let cli_name = match file.strip_prefix(directory) {
+        Ok(inside) => inside.with_extension("").display().to_string(),
+        Err(_) => file.display().to_string(),
+    };
+    let invalid_lab = |sources, diagnostics, error, place: Option<FileLine>| {
+        let name = file.file_stem().unwrap_or(file.as_os_str());
+        let place = place.unwrap_or_else(|| FileLine {
+            file: one_line(&file.to_string_lossy()).into_owned(),
+            line: 1,
+        });
+        Box::new(InvalidLab {
+            name: one_line(&name.to_string_lossy()).into_owned(),
+            cli_name: cli_name.clone(),
+            file: file.display().to_string(),
+            sources,
+            diagnostics,
+            error,
+            location: place,
+        })
+    };
+    let source = match Source::read(file) {
+        Ok(source) => source,
+        // A dangling symbolic link is a lab that cannot be read.
+        Err(error @ SourceError::Missing { .. }) if !file.is_symlink() => {
+            return Err(error.into());
+        }
+        Err(error @ SourceError::Directory { .. }) => return Err(error.into()),
+        Err(error) => {
+            let place = error.line().map(|line| FileLine {
+                file: one_line(&file.to_string_lossy()).into_owned(),
+                line,
+            });
+            let (sources, diagnostics) = (Sources::default(), vec![Diagnostic::from(error)]);
+            let summary = summarize(&sources, &diagnostics);
+            return Ok(Err(invalid_lab(sources, diagnostics, summary, place)));
+        }
+    };
+    let sources = Sources::new(vec![source]);
+    Ok(match catch_panic_sync(|| Scenario::load(&sources)) {
+        Ok(Ok((scenario, warnings))) => Ok(SelectedLab {
+            cases: (0..scenario.cases().len()).collect(),
+            scenario,
+            warnings,
+            cli_name,
+        }),
+        Ok(Err(diagnostics)) => {
+            let (short, at) = (
+                summarize(&sources, &diagnostics),
+                first_error_location(&sources, &diagnostics),
+            );
+            Err(invalid_lab(sources, diagnostics, short, at))
+        }
+        Err(panicked) => Err(invalid_lab(sources, Vec::new(), panicked, None)),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Tests of the selection.
+
+use super::*;
+
+fn topologies() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies")
+}
+
+fn select_names(names: &[&str]) -> Vec<(String, usize)> {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let labs = select_labs(&names, &topologies()).expect("the labs can be read");
+    labs.into_iter()
+        .map(|lab| (lab.cli_name, lab.cases.len()))
+        .collect()
+}
+
+#[test]
+fn rerun_name_leading_dash_gets_path_prefix() {
+    for named in ["-x.yaml", "other"] {
+        assert_eq!(rerun_name(named, "-x.yaml"), "./-x.yaml");
+    }
+}
+
+#[test]
+fn select_directory_returns_its_labs() {
+    let selected = select_names(&["conformance"]);
+    let names: Vec<&str> = selected.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "conformance/cluster-ip",
+            "conformance/external-ip",
+            "conformance/load-balancer",
+            "conformance/node-port",
+            "conformance/security-group",
+            "conformance/session-affinity"
+        ]
+    );
+    // The path of the directory selects the same labs. A lab that is named twice runs once.
+    let path = topologies().join("conformance").display().to_string();
+    assert_eq!(select_names(&[&path]), selected);
+    assert_eq!(
+        select_names(&["conformance", "conformance/node-port/mode=ipvs"]),
+        selected
+    );
+}
+
+#[test]
+fn lab_in_directory_name_contains_directory() {
+    let ipvs = select_names(&["conformance/external-ip/mode=ipvs"]);
+    assert_eq!(ipvs, [("conformance/external-ip".to_owned(), 2)]);
+}
+
+#[test]
+fn select_empty_directory_returns_error() {
+    let empty = tempfile::tempdir().expect("the directory is created");
+    let name = empty.path().display().to_string();
+    let error = select_labs(std::slice::from_ref(&name), &topologies())
+        .expect_err("the directory has no labs");
+    let message = error.to_string().replace(&name, "DIRECTORY");
+    insta::assert_snapshot!(message, @"there is no lab in DIRECTORY; name a file, or the directory with --topologies");
+}
+
+#[test]
+fn select_directory_unreadable_labs_are_invalid() {
+    let folder = tempfile::tempdir().expect("the directory is created");
+    let path_of = |name: &str| folder.path().join(name);
+    let good = topologies().join("clb-hairpin.yaml");
+    std::fs::copy(good, path_of("clb-hairpin.yaml")).expect("the lab is copied");
+    std::os::unix::fs::symlink("none", path_of("dangling.yaml")).expect("the link is created");
+    std::os::unix::fs::symlink("loop.yml", path_of("loop.yml")).expect("the link is created");
+    nix::unistd::mkfifo(&path_of("pipe.yaml"), nix::sys::stat::Mode::S_IRWXU)
+        .expect("the pipe is created");
+    std::fs::create_dir(path_of("directory.yaml")).expect("the directory is created");
+    std::fs::write(path_of("notes.txt"), "none").expect("the file is written");
+    let name = folder.path().display().to_string();
+    let selected = select_labs_each(std::slice::from_ref(&name), &topologies())
+        .expect("the directory can be read");
+    let lines = selected.iter().map(|lab| match lab {
+        Ok(lab) => format!("read: {}", lab.scenario.name()),
+        Err(wrong) => wrong.error.message.replace(&name, "DIRECTORY"),
+    });
+    let lines: Vec<String> = lines.collect();
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    read: clb-hairpin
+    cannot read DIRECTORY/dangling.yaml: no such file
+    cannot read DIRECTORY/loop.yml: Too many levels of symbolic links (os error 40)
+    cannot read DIRECTORY/pipe.yaml: not a regular file but a named pipe
+    ");
+}
+
+/// Checks that the labs contain every flow of kube-proxy's tests, in each variant.
+#[test]
+fn conformance_labs_cover_every_cited_test_flow() {
+    let names = ["conformance".to_owned()];
+    let labs = select_labs(&names, &topologies()).expect("the labs can be read");
+    let facts = || {
+        let specs = labs.iter().map(|lab| &lab.scenario.lab.spec);
+        specs.flat_map(|spec| spec.facts.values())
+    };
+    for (test, flows) in [
+        // 30 flows, with and without a cluster CIDR and --masquerade-all.
+        ("TestInternalExternalMasquerade", 4 * 30),
+        ("TestClusterIPGeneral", 10),
+        ("TestLoadBalancer", 13),
+        // 3 flows, and 1 to a second address; with one and several networks, for both families.
+        ("TestNodePorts", 2 * 2 * 4),
+        ("TestExternalTrafficPolicyLocal", 7),
+        ("TestExternalTrafficPolicyCluster", 7),
+        // 4 flows, and the same 4 after the endpoints are removed.
+        ("TestInternalTrafficPolicy", 2 * 4),
+    ] {
+        let of_test = facts().filter(|fact| fact.test.split('/').next() == Some(test));
+        assert_eq!(of_test.count(), flows, "{test}");
+    }
+}
