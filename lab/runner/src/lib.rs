@@ -4,6 +4,8 @@
 //! runs them in parallel. [`results`] holds the results of a run. [`certify`] compares the state of
 //! the machine before and after a run.
 
+#![warn(unreachable_pub)]
+
 pub mod certify;
 pub mod kernel;
 pub mod results;

@@ -6,7 +6,7 @@ use std::fs;
 
 /// Running process. Its start time distinguishes it from an earlier process with the same ID.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Process {
+pub(super) struct Process {
     id: u32,
     start_time: u64,
     name: String,
@@ -31,7 +31,7 @@ struct Pass {
 }
 
 /// Returns all processes below this one that have not ended.
-pub fn descendants() -> BTreeSet<Process> {
+pub(super) fn descendants() -> BTreeSet<Process> {
     read_until_stable(read_pass)
 }
 

@@ -25,7 +25,7 @@ const MAX_MESSAGES: usize = MAX_UNACKNOWLEDGED * 4;
 
 /// Receivers of one agent's events: its sessions and streams.
 #[derive(Debug, Default)]
-pub struct Dispatcher {
+pub(super) struct Dispatcher {
     labs: HashMap<LabId, SessionSender>,
     streams: HashMap<StreamId, mpsc::Sender<FromStream>>,
     /// Next number for a lab or stream. All lower numbers are in use or were used.
@@ -34,7 +34,7 @@ pub struct Dispatcher {
 
 /// Receiver of the agent's events for one session.
 #[derive(Debug)]
-pub struct SessionReceiver {
+pub(super) struct SessionReceiver {
     events: mpsc::UnboundedReceiver<(Event, usize)>,
     waiting: Arc<Queued>,
 }
@@ -57,7 +57,7 @@ struct SessionSender {
 
 impl SessionReceiver {
     /// Receives the next event; `None` if there will be no more.
-    pub async fn recv(&mut self) -> Option<Event> {
+    pub(super) async fn recv(&mut self) -> Option<Event> {
         let (event, size) = self.events.recv().await?;
         self.waiting.bytes.fetch_sub(size, Ordering::Relaxed);
         if matches!(event, Event::BackendHealthChanged { .. }) {
@@ -69,7 +69,7 @@ impl SessionReceiver {
 
 impl Dispatcher {
     /// Assigns a number to a lab. Returns the receiver of its events.
-    pub fn add_lab(&mut self) -> (LabId, SessionReceiver) {
+    pub(super) fn add_lab(&mut self) -> (LabId, SessionReceiver) {
         let (sender, events) = mpsc::unbounded_channel();
         let waiting = Arc::<Queued>::default();
         let listener = SessionSender {
@@ -83,7 +83,7 @@ impl Dispatcher {
     }
 
     /// Assigns a number to a stream. Returns the receiver of its messages.
-    pub fn add_stream(&mut self) -> (StreamId, mpsc::Receiver<FromStream>) {
+    pub(super) fn add_stream(&mut self) -> (StreamId, mpsc::Receiver<FromStream>) {
         let (sender, receiver) = mpsc::channel(MAX_MESSAGES);
         let stream = self.assign_number();
         self.streams.insert(stream, sender);
@@ -96,21 +96,21 @@ impl Dispatcher {
     }
 
     /// Records that the agent must answer a request for a lab.
-    pub fn expect_answer(&mut self, lab: LabId) {
+    pub(super) fn expect_answer(&mut self, lab: LabId) {
         if let Some(listener) = self.labs.get_mut(&lab) {
             listener.expected_answers += 1;
         }
     }
 
-    pub fn remove_lab(&mut self, lab: LabId) {
+    pub(super) fn remove_lab(&mut self, lab: LabId) {
         self.labs.remove(&lab);
     }
 
-    pub fn remove_stream(&mut self, stream: StreamId) {
+    pub(super) fn remove_stream(&mut self, stream: StreamId) {
         self.streams.remove(&stream);
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.labs.clear();
         self.streams.clear();
     }
@@ -120,7 +120,7 @@ impl Dispatcher {
     /// # Errors
     ///
     /// When the agent violates the protocol. The message describes the violation.
-    pub fn dispatch(&mut self, event: Event, size: usize) -> Result<(), String> {
+    pub(super) fn dispatch(&mut self, event: Event, size: usize) -> Result<(), String> {
         let Some(lab) = event.lab() else {
             return Ok(());
         };

@@ -18,7 +18,7 @@ const MAX_WAIT_FACTOR: u32 = 10;
 /// Returns the output of `work` if it ends within `max_wait`, else `None`. Time in which `process`
 /// or a process below it waits for a processor does not count, up to [`MAX_WAIT_FACTOR`] times
 /// `max_wait`.
-pub async fn within_cpu_time<T>(
+pub(crate) async fn within_cpu_time<T>(
     process: Option<u32>,
     max_wait: Duration,
     work: impl Future<Output = T>,

@@ -13,7 +13,7 @@ use svclab_model::plan::{
 
 /// Evidence that the next `Probe` request must return.
 #[derive(Debug)]
-pub struct ExpectedEvidence {
+pub(super) struct ExpectedEvidence {
     namespaces: BTreeSet<String>,
     probes: Vec<Probe>,
     /// Steps run only once, so later requests do not include them.
@@ -23,7 +23,7 @@ pub struct ExpectedEvidence {
 
 impl ExpectedEvidence {
     /// Creates the request of a plan.
-    pub fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan) -> Self {
         let steps = plan.steps.iter().map(|step| Step {
             name: step.name.clone(),
             open: step.open.clone(),
@@ -39,7 +39,7 @@ impl ExpectedEvidence {
     }
 
     /// Applies a change of the lab.
-    pub fn apply(&mut self, delta: &Delta) {
+    pub(super) fn apply(&mut self, delta: &Delta) {
         if let Some(probes) = &delta.probes {
             self.probes.clone_from(probes);
         }
@@ -53,7 +53,7 @@ impl ExpectedEvidence {
     /// # Errors
     ///
     /// When an item is missing, occurs twice, or was not requested.
-    pub fn check(&mut self, evidence: &Evidence) -> Result<(), String> {
+    pub(super) fn check(&mut self, evidence: &Evidence) -> Result<(), String> {
         let steps = std::mem::take(&mut self.steps);
         let reported_steps: Vec<&str> = evidence.steps.iter().map(|step| &*step.name).collect();
         let expected_steps: Vec<&str> = steps.iter().map(|step| &*step.name).collect();

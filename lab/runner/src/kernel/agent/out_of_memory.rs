@@ -5,7 +5,7 @@ use std::fs;
 /// Returns the number of processes that the kernel has killed because the machine or a cgroup ran
 /// out of memory (Linux v6.12, `mm/oom_kill.c`, `__oom_kill_process`). `None` if the kernel does
 /// not report the number.
-pub fn oom_kill_count() -> Option<u64> {
+pub(crate) fn oom_kill_count() -> Option<u64> {
     parse_oom_kills(&fs::read_to_string("/proc/vmstat").ok()?)
 }
 
@@ -20,11 +20,11 @@ fn parse_oom_kills(vmstat: &str) -> Option<u64> {
 const ALLOCATION_FAILED: &str = "memory allocation of ";
 
 /// Text in the description of an agent's end if the kernel killed the agent because memory ran out.
-pub const SIGKILL: &str = "signal 9";
+pub(crate) const SIGKILL: &str = "signal 9";
 
 /// Whether a process was lost because memory ran out. Either its last message reported this, or it
 /// was killed and the kernel has killed processes for lack of memory since `before`.
-pub fn is_out_of_memory(before: Option<u64>, cause: &str, stderr: &str) -> bool {
+pub(crate) fn is_out_of_memory(before: Option<u64>, cause: &str, stderr: &str) -> bool {
     stderr.contains(ALLOCATION_FAILED) || (cause.contains(SIGKILL) && oom_kill_count() > before)
 }
 

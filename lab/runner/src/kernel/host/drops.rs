@@ -26,7 +26,7 @@ use svclab_model::evidence::DropEvidence;
 const NS_GET_USERNS: libc::c_ulong = 0xb701;
 
 #[derive(Debug, Clone, Copy)]
-pub struct HostAgent {
+pub(crate) struct HostAgent {
     /// Process ID of the agent's program as it was started.
     pub process: u32,
     pub privilege: AgentPrivilege,
@@ -34,7 +34,7 @@ pub struct HostAgent {
 
 /// Running trace of the drops of a lab.
 #[derive(Debug)]
-pub struct DropTrace {
+pub(crate) struct DropTrace {
     tracer: DropTracer,
     /// Open descriptors of the namespaces. While they are open, no other namespace can get the same
     /// inode number.
@@ -48,7 +48,10 @@ impl DropTrace {
     /// # Errors
     ///
     /// When drops cannot be traced here, or a descriptor is not such a namespace.
-    pub fn start(agent: HostAgent, namespaces: Vec<(String, i32)>) -> Result<Self, TraceError> {
+    pub(crate) fn start(
+        agent: HostAgent,
+        namespaces: Vec<(String, i32)>,
+    ) -> Result<Self, TraceError> {
         let (scope, held) = trace_scope(agent, namespaces).map_err(|error| {
             TraceError::NamespaceNotFound(Errno::from_raw(error.raw_os_error().unwrap_or(0)))
         })?;
@@ -60,7 +63,7 @@ impl DropTrace {
 
     /// Stops the trace and returns the dropped packets.
     #[must_use]
-    pub fn stop(self) -> DropEvidence {
+    pub(crate) fn stop(self) -> DropEvidence {
         self.tracer.drops()
     }
 }
@@ -70,7 +73,7 @@ impl DropTrace {
 /// # Errors
 ///
 /// When they cannot.
-pub fn check_traceable() -> Result<(), TraceError> {
+pub(crate) fn check_traceable() -> Result<(), TraceError> {
     DropTracer::start(Scope::default()).map(drop)
 }
 

@@ -9,7 +9,7 @@ use crate::kernel::guest::DEFAULT_MEMORY_MIB;
 const GUEST_OVERHEAD_KIB: u64 = 112 << 10;
 
 /// Name of a guest in messages.
-pub const GUEST_NAME: &str = "a guest";
+pub(crate) const GUEST_NAME: &str = "a guest";
 
 /// Error of a plan that needs more memory than a kernel has for labs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +40,7 @@ impl NotEnoughMemory {
 
 /// Returns the memory that this host has for labs, in KiB: 3/4 of the available memory. `u64::MAX`
 /// if the host does not report its memory.
-pub fn host_memory() -> u64 {
+pub(crate) fn host_memory() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let machine = parse_available(&machine);
     let group = cgroup_memory();
@@ -50,7 +50,7 @@ pub fn host_memory() -> u64 {
 
 /// Returns the memory that a guest has for labs, in KiB. `additional_mib` is the
 /// additional memory of the guest, in MiB.
-pub fn guest_memory(additional_mib: u32) -> u64 {
+pub(crate) fn guest_memory(additional_mib: u32) -> u64 {
     u64::from(DEFAULT_MEMORY_MIB + additional_mib) * 1024 - GUEST_OVERHEAD_KIB
 }
 

@@ -16,7 +16,7 @@ use svclab_planner::print::render;
 use svclab_scenario::Scenario;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct LabOutput {
+pub(super) struct LabOutput {
     /// Error messages, each with its help.
     pub errors: Vec<String>,
     /// Warning messages, each with its help.
@@ -31,7 +31,7 @@ pub struct LabOutput {
 const PROGRAM: &str = "/bin/sh";
 
 /// Returns the output of a lab. The nodes run a real kube-proxy if `is_real`.
-pub fn lab_output(documents: &[Value], is_real: bool) -> LabOutput {
+pub(super) fn lab_output(documents: &[Value], is_real: bool) -> LabOutput {
     let texts: Vec<String> = documents.iter().map(Value::to_string).collect();
     let source = Source::from_bytes("<fields>", texts.join("\n---\n").into_bytes());
     let sources = Sources::from(source.expect("the documents are text"));

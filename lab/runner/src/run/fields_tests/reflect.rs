@@ -10,12 +10,12 @@ use serde::forward_to_deserialize_any;
 use serde_json::Value;
 
 /// Returns the fields of a type and of the types in it.
-pub fn fields<T: DeserializeOwned>() -> BTreeSet<String> {
+pub(super) fn fields<T: DeserializeOwned>() -> BTreeSet<String> {
     read::<T>(false).1
 }
 
 /// Returns an object with a value in every field, or another value in every field.
-pub fn example<T: DeserializeOwned + Serialize>(is_other: bool) -> Value {
+pub(super) fn example<T: DeserializeOwned + Serialize>(is_other: bool) -> Value {
     serde_json::to_value(read::<T>(is_other).0).expect("the object is serializable")
 }
 

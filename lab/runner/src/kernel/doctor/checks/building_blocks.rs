@@ -12,7 +12,7 @@ use svclab_model::plan::{
 };
 
 /// Returns a namespace with one interface that is not connected yet.
-pub fn host(name: &str, address: IpAddr) -> Namespace {
+pub(super) fn host(name: &str, address: IpAddr) -> Namespace {
     Namespace {
         name: name.to_owned(),
         links: vec![link(name, "eth0", LinkKind::Bridge, Some(address))],
@@ -25,7 +25,7 @@ pub fn host(name: &str, address: IpAddr) -> Namespace {
 }
 
 /// Returns an interface whose MAC address is derived from its names.
-pub fn link(namespace: &str, name: &str, kind: LinkKind, address: Option<IpAddr>) -> Link {
+pub(super) fn link(namespace: &str, name: &str, kind: LinkKind, address: Option<IpAddr>) -> Link {
     Link {
         name: name.to_owned(),
         kind,
@@ -42,7 +42,7 @@ pub fn link(namespace: &str, name: &str, kind: LinkKind, address: Option<IpAddr>
 }
 
 /// Returns the end of a veth pair whose other end is `peer` in `namespace`.
-pub fn veth_end(namespace: &str, peer: &str) -> LinkKind {
+pub(super) fn veth_end(namespace: &str, peer: &str) -> LinkKind {
     LinkKind::Veth {
         namespace: namespace.to_owned(),
         peer: peer.to_owned(),
@@ -50,7 +50,7 @@ pub fn veth_end(namespace: &str, peer: &str) -> LinkKind {
 }
 
 /// Makes two interfaces, each `(namespace, name)`, the ends of one veth pair.
-pub fn connect(plan: &mut Plan, first: (&str, &str), second: (&str, &str)) {
+pub(super) fn connect(plan: &mut Plan, first: (&str, &str), second: (&str, &str)) {
     for (near_end, far_end) in [(first, second), (second, first)] {
         for namespace in plan
             .namespaces
@@ -69,7 +69,7 @@ pub fn connect(plan: &mut Plan, first: (&str, &str), second: (&str, &str)) {
 }
 
 /// Adds static neighbours between the namespaces of a plan.
-pub fn add_neighbours(plan: &mut Plan) {
+pub(super) fn add_neighbours(plan: &mut Plan) {
     let neighbours: Vec<(IpAddr, Mac)> = plan
         .namespaces
         .iter()
@@ -93,7 +93,7 @@ pub fn add_neighbours(plan: &mut Plan) {
 }
 
 /// Adds 1 connection from host `one` to an address, and a server on host `two` if there is none.
-pub fn with_probe(mut plan: Plan, address: IpAddr, port: u16, max_wait: Duration) -> Plan {
+pub(super) fn with_probe(mut plan: Plan, address: IpAddr, port: u16, max_wait: Duration) -> Plan {
     if plan.servers.is_empty() {
         plan.servers.push(Server {
             namespace: "two".to_owned(),
@@ -119,7 +119,7 @@ pub fn with_probe(mut plan: Plan, address: IpAddr, port: u16, max_wait: Duration
 }
 
 /// Returns the default route through `via` on `eth0`, in the family of `via`.
-pub fn default_route(via: IpAddr) -> Route {
+pub(super) fn default_route(via: IpAddr) -> Route {
     let any: IpAddr = match via {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -144,7 +144,7 @@ fn with_prefix(address: IpAddr, v4: u8, v6: u8) -> IpNetwork {
 }
 
 /// Returns a sysctl that concerns no interface of the plan.
-pub fn sysctl(key: &str, value: &str) -> Sysctl {
+pub(super) fn sysctl(key: &str, value: &str) -> Sysctl {
     Sysctl {
         key: key.to_owned(),
         value: value.to_owned(),

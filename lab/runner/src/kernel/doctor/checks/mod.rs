@@ -40,7 +40,7 @@ const TWO6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
 const SERVICE6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 1));
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FeatureCheck {
+pub(super) struct FeatureCheck {
     /// Name of the feature, as text that follows "this machine has".
     pub name: &'static str,
     /// Plan that uses the feature.
@@ -58,7 +58,7 @@ impl FeatureCheck {
     /// # Errors
     ///
     /// When it has other results.
-    pub fn judge(&self, evidence: &Evidence) -> Result<(), String> {
+    pub(super) fn judge(&self, evidence: &Evidence) -> Result<(), String> {
         if evidence.attempts.len() != self.plan.probes.len() {
             return Err(format!(
                 "{} of {} probes ran",
@@ -105,7 +105,7 @@ impl FeatureCheck {
 
 /// Returns all checks, the simplest first.
 #[must_use]
-pub fn all_checks() -> Vec<FeatureCheck> {
+pub(super) fn all_checks() -> Vec<FeatureCheck> {
     let connects = |name, plan| FeatureCheck {
         name,
         plan,

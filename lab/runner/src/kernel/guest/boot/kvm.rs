@@ -39,7 +39,7 @@ pub enum Kvm {
 }
 
 /// Returns the state of KVM on this machine.
-pub async fn kvm(guest: &Guest) -> Result<Kvm, GuestError> {
+pub(crate) async fn kvm(guest: &Guest) -> Result<Kvm, GuestError> {
     let qemu = installed_qemu(guest).await?;
     Ok(match open_kvm() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Kvm::Absent,

@@ -25,13 +25,14 @@ use crate::kernel::error::KernelError;
 use inputs::BuildInputs;
 use svclab_model::protocol::{Event, Request, event_framing, read_event};
 
-pub use kvm::{Kvm, kvm};
+pub use kvm::Kvm;
+pub(super) use kvm::kvm;
 
 /// Number of keepalive requests within the maximum silence of an agent.
 const KEEPALIVES_PER_SILENCE: u32 = 4;
 
 /// Starts a guest, from its snapshot if possible.
-pub async fn start(guest: &Guest) -> Result<Agent, KernelError> {
+pub(super) async fn start(guest: &Guest) -> Result<Agent, KernelError> {
     let build_inputs = BuildInputs::determine(guest).await?;
     if let Some(accel) = build_inputs.accel
         && let Some(kept) = build_inputs.stored_snapshot(guest, accel)
@@ -62,7 +63,7 @@ pub async fn start(guest: &Guest) -> Result<Agent, KernelError> {
 }
 
 /// Boots a guest and stores its snapshot, unless a snapshot is stored already.
-pub async fn boot(guest: &Guest) -> Result<(), KernelError> {
+pub(super) async fn boot(guest: &Guest) -> Result<(), KernelError> {
     BuildInputs::determine(guest)
         .await?
         .provide_snapshot(guest)

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 /// Metadata that changes when the contents of a file change. The kernel sets `changed` at every
 /// write, and no program can set it back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileIdentity {
+pub(crate) struct FileIdentity {
     inode: u64,
     bytes: u64,
     /// Modification time, in nanoseconds since the epoch.
@@ -39,13 +39,13 @@ impl FileIdentity {
     /// # Errors
     ///
     /// When the file does not exist.
-    pub fn from_file(file: &Path) -> io::Result<Self> {
+    pub(crate) fn from_file(file: &Path) -> io::Result<Self> {
         Ok(Self::from(&fs::metadata(file)?))
     }
 
     /// Returns the size of the file, in bytes.
     #[must_use]
-    pub const fn bytes(&self) -> u64 {
+    pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
@@ -55,7 +55,7 @@ impl FileIdentity {
 /// # Errors
 ///
 /// When the file cannot be read.
-pub fn file_digest(path: &Path) -> io::Result<String> {
+pub(crate) fn file_digest(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
     let mut chunk = vec![0; 1 << 18];
@@ -69,14 +69,14 @@ pub fn file_digest(path: &Path) -> io::Result<String> {
 
 /// Returns the SHA-256 of bytes, in hexadecimal.
 #[must_use]
-pub fn bytes_digest(bytes: &[u8]) -> String {
+pub(crate) fn bytes_digest(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
 /// Returns a name for an object made of these parts: the first 16 bytes of a digest. Other lists of
 /// parts have other digests.
 #[must_use]
-pub fn name_of_parts(parts: &[&str]) -> String {
+pub(crate) fn name_of_parts(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
         hasher.update((part.len() as u64).to_be_bytes());

@@ -17,13 +17,13 @@ use crate::kernel::requirements::{ModuleLists, Modules};
 use svclab_agent::MODULES_DIR;
 
 /// Version of the format of a kernel's entry. An entry of another version is outdated.
-pub const FORMAT_VERSION: u32 = 2;
+pub(super) const FORMAT_VERSION: u32 = 2;
 
 /// File name of the kernel in an entry.
-pub const KERNEL_FILE: &str = "vmlinuz";
+pub(super) const KERNEL_FILE: &str = "vmlinuz";
 
 /// File name of the archive of modules in an entry.
-pub const ARCHIVE_FILE: &str = "modules.cpio";
+pub(super) const ARCHIVE_FILE: &str = "modules.cpio";
 
 /// File name of the list of module aliases.
 const ALIASES_FILE: &str = "modules.alias";
@@ -52,7 +52,7 @@ pub struct Image {
 /// # Errors
 ///
 /// When a file cannot be read or is invalid, or the cache cannot be written.
-pub fn create_files(
+pub(super) fn create_files(
     cache: &Cache,
     kernel: &Path,
     modules: &Path,
@@ -94,7 +94,7 @@ pub fn create_files(
 /// Returns the modules of a guest with this kernel: those that it loads at boot, and the built-in
 /// modules. The guest loads no module later.
 #[must_use]
-pub fn modules(image: &Image, directory: &Path) -> Modules {
+pub(super) fn modules(image: &Image, directory: &Path) -> Modules {
     let list = |name: &str| fs::read_to_string(directory.join(name)).ok();
     let lines: Vec<String> = image
         .modules
@@ -119,7 +119,7 @@ pub fn modules(image: &Image, directory: &Path) -> Modules {
 /// A `bzImage` has a pointer to the release (Linux v6.12, `Documentation/arch/x86/boot.rst`,
 /// `kernel_version`). A `vmlinux` contains the line that the kernel prints first.
 #[must_use]
-pub fn release(kernel: &[u8]) -> Option<String> {
+pub(super) fn release(kernel: &[u8]) -> Option<String> {
     const BANNER: &[u8] = b"Linux version ";
     let text = if kernel.get(0x202..0x206) == Some(b"HdrS") {
         let low = usize::from(*kernel.get(0x20e)?);
@@ -141,7 +141,7 @@ pub fn release(kernel: &[u8]) -> Option<String> {
 /// Returns the directory of the modules of a release. Searches at and below `named` if the user
 /// names a directory, else in the usual places.
 #[must_use]
-pub fn find_modules(
+pub(super) fn find_modules(
     user_directory: Option<&Path>,
     kernel: &Path,
     release: &str,

@@ -15,7 +15,7 @@ const SIGNATURE_MARK: &[u8] = b"~Module signature appended~\n";
 const SIGNATURE_INFO_SIZE: usize = 12;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Modinfo {
+pub(super) struct Modinfo {
     /// Names of the modules that it depends on.
     pub depends: Vec<String>,
     /// Names by which the kernel requests it, including patterns.
@@ -36,7 +36,7 @@ pub enum ModuleError {
 /// Returns the name of a module by its file: `xt_comment` for `xt_comment.ko.xz`. The kernel writes
 /// every `-` as `_`. `None` if the file is not a module.
 #[must_use]
-pub fn module_name(file: &Path) -> Option<String> {
+pub(super) fn module_name(file: &Path) -> Option<String> {
     let file = file.file_name()?.to_str()?;
     let (stem, rest) = file.split_once(".ko")?;
     matches!(rest, "" | ".xz" | ".zst" | ".gz").then(|| stem.replace('-', "_"))
@@ -47,7 +47,7 @@ pub fn module_name(file: &Path) -> Option<String> {
 /// # Errors
 ///
 /// When the file cannot be read or decompressed.
-pub fn read_module(file: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read_module(file: &Path) -> io::Result<Vec<u8>> {
     let packed = std::fs::read(file)?;
     let mut bytes = Vec::new();
     match file.extension().and_then(|extension| extension.to_str()) {
@@ -70,7 +70,7 @@ pub fn read_module(file: &Path) -> io::Result<Vec<u8>> {
 /// Returns the module without its signature. Checking signatures would add 0.5 s to the boot of a
 /// guest, and the files come from a package whose digest was verified.
 #[must_use]
-pub fn without_signature(module: &[u8]) -> &[u8] {
+pub(super) fn without_signature(module: &[u8]) -> &[u8] {
     let Some(before) = module.strip_suffix(SIGNATURE_MARK) else {
         return module;
     };
@@ -89,7 +89,7 @@ pub fn without_signature(module: &[u8]) -> &[u8] {
 /// # Errors
 ///
 /// When `module` is not a module.
-pub fn parse(module: &[u8]) -> Result<Modinfo, object::Error> {
+pub(super) fn parse(module: &[u8]) -> Result<Modinfo, object::Error> {
     let elf = ElfFile64::<object::Endianness>::parse(module)?;
     let mut info = Modinfo::default();
     let Some(section) = elf.section_by_name(".modinfo") else {

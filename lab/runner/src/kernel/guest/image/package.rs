@@ -85,7 +85,7 @@ pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
 /// # Errors
 ///
 /// When apt or dpkg fails.
-pub async fn fetch(package: &Package, directory: &Path) -> Result<(), GuestError> {
+pub(crate) async fn fetch(package: &Package, directory: &Path) -> Result<(), GuestError> {
     let failed = |why: String| GuestError::NoKernel {
         wanted: package.release.clone(),
         reason: why,
@@ -126,7 +126,7 @@ pub fn series(release: &str) -> &str {
 
 /// Returns the numbers of a release, by which releases sort by age.
 #[must_use]
-pub fn version_numbers(release: &str) -> Vec<u64> {
+pub(crate) fn version_numbers(release: &str) -> Vec<u64> {
     release
         .split(|letter: char| !letter.is_ascii_digit())
         .filter_map(|number| number.parse().ok())

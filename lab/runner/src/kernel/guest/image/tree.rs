@@ -71,7 +71,7 @@ const EXCLUDED: [&str; 10] = [
 
 /// Module as a guest loads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Module {
+pub(crate) struct Module {
     /// Name of the module, with `_` for `-`.
     pub name: String,
     /// File of the module, decompressed and without its signature.
@@ -108,7 +108,7 @@ pub enum TreeError {
 /// # Errors
 ///
 /// When the directory or a module cannot be read, or there are no such modules.
-pub fn needed_modules(directory: &Path) -> Result<Vec<Module>, TreeError> {
+pub(crate) fn needed_modules(directory: &Path) -> Result<Vec<Module>, TreeError> {
     let mut files = BTreeMap::new();
     collect(&directory.join("kernel"), &mut files).map_err(|source| TreeError::Directory {
         directory: directory.to_owned(),
@@ -194,7 +194,7 @@ impl LoadOrder<'_> {
 
 /// Returns the aliases of modules in the format of `modules.alias`.
 #[must_use]
-pub fn alias_list(modules: &[Module]) -> String {
+pub(crate) fn alias_list(modules: &[Module]) -> String {
     let mut seen = HashSet::new();
     let mut text = String::new();
     for module in modules {

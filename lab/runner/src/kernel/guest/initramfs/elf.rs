@@ -7,7 +7,7 @@ use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 
 /// Dependencies of an ELF file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Dependencies {
+pub(super) struct Dependencies {
     /// Absolute path of the loader. `None` for a library or a static program.
     pub loader: Option<PathBuf>,
     /// File names of the libraries.
@@ -22,7 +22,7 @@ pub struct Dependencies {
 /// # Errors
 ///
 /// When `bytes` is not a 64-bit ELF file.
-pub fn dependencies(file: &Path, bytes: &[u8]) -> Result<Dependencies, object::Error> {
+pub(super) fn dependencies(file: &Path, bytes: &[u8]) -> Result<Dependencies, object::Error> {
     let header = FileHeader64::<object::Endianness>::parse(bytes)?;
     let endian = header.endian()?;
     let mut dependencies = Dependencies::default();
@@ -65,7 +65,7 @@ pub fn dependencies(file: &Path, bytes: &[u8]) -> Result<Dependencies, object::E
 /// # Errors
 ///
 /// When `bytes` is not a 64-bit ELF file.
-pub fn loaded_part(bytes: &[u8]) -> Result<Vec<u8>, object::Error> {
+pub(super) fn loaded_part(bytes: &[u8]) -> Result<Vec<u8>, object::Error> {
     let header = FileHeader64::<object::Endianness>::parse(bytes)?;
     let endian = header.endian()?;
     let headers = header.program_headers(endian, bytes)?;

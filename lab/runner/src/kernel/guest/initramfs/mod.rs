@@ -10,7 +10,7 @@ use cpio::newc::{Builder, trailer};
 
 /// Object in the file system of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Node {
+pub(super) enum Node {
     /// Directory with mode 0755.
     Directory,
     /// Symbolic link with this target.
@@ -29,11 +29,11 @@ pub enum Node {
 /// File system: objects by path. Paths are relative to the root, without a leading slash. Their
 /// order places directories before their contents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Files(BTreeMap<String, Node>);
+pub(super) struct Files(BTreeMap<String, Node>);
 
 impl Files {
     /// Adds an object at a path, and the missing directories above it. An existing object is kept.
-    pub fn add(&mut self, path: &str, node: Node) {
+    pub(super) fn add(&mut self, path: &str, node: Node) {
         let path = path.trim_matches('/');
         for (index, _) in path.match_indices('/') {
             self.0
@@ -47,7 +47,7 @@ impl Files {
 
     /// Whether an object exists at a path.
     #[must_use]
-    pub fn has(&self, path: &str) -> bool {
+    pub(super) fn has(&self, path: &str) -> bool {
         self.0.contains_key(path.trim_matches('/'))
     }
 
@@ -58,7 +58,7 @@ impl Files {
     /// # Errors
     ///
     /// When writing fails, or a file has 4 GiB or more.
-    pub fn write(&self, out: impl Write) -> io::Result<()> {
+    pub(super) fn write(&self, out: impl Write) -> io::Result<()> {
         let mut out = out;
         for (inode, (path, node)) in self.0.iter().enumerate() {
             // The kernel treats files with links and equal inode numbers as one file.

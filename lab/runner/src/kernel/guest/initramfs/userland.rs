@@ -12,7 +12,7 @@ use svclab_model::plan::Backend;
 use svclab_model::tools::iptables_program;
 
 /// Path of the first program that the kernel starts.
-pub const INIT: &str = "/init";
+pub(crate) const INIT: &str = "/init";
 
 /// Tables in which programs look up names.
 const NAME_TABLES: [&str; 5] = [
@@ -76,7 +76,7 @@ pub enum UserlandError {
 }
 
 /// Returns the file names of the programs that labs may need.
-pub fn lab_programs() -> impl Iterator<Item = String> {
+pub(crate) fn lab_programs() -> impl Iterator<Item = String> {
     let iptables = [Backend::Nft, Backend::Legacy]
         .into_iter()
         .flat_map(|backend| {
@@ -90,7 +90,7 @@ pub fn lab_programs() -> impl Iterator<Item = String> {
 /// Returns the paths of these programs, as the agent finds them. Programs that this machine lacks
 /// are omitted.
 #[must_use]
-pub fn installed_programs() -> Vec<PathBuf> {
+pub(crate) fn installed_programs() -> Vec<PathBuf> {
     lab_programs()
         .filter_map(|name| svclab_agent::find_program(&name))
         .collect()
@@ -103,7 +103,7 @@ pub fn installed_programs() -> Vec<PathBuf> {
 /// # Errors
 ///
 /// When a file cannot be read, or a library is missing.
-pub fn collect_files(
+pub(crate) fn collect_files(
     svclab: &Path,
     programs: &[PathBuf],
 ) -> Result<(Files, BTreeSet<PathBuf>), UserlandError> {

@@ -15,11 +15,11 @@ const PANIC: &str = "Kernel panic - not syncing: ";
 
 /// End of an output stream, also while the stream is written.
 #[derive(Debug, Clone, Default)]
-pub struct OutputTail(Arc<Mutex<Vec<u8>>>);
+pub(super) struct OutputTail(Arc<Mutex<Vec<u8>>>);
 
 impl OutputTail {
     /// Reads a stream until its end.
-    pub async fn follow(&self, mut from: impl AsyncRead + Unpin) {
+    pub(super) async fn follow(&self, mut from: impl AsyncRead + Unpin) {
         let mut chunk = [0; 1024];
         while let Ok(length @ 1..) = from.read(&mut chunk).await {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +31,7 @@ impl OutputTail {
 
     /// Returns the last lines of the output, or the last lines up to a panic message.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         clean(&String::from_utf8_lossy(&kept))
     }
@@ -57,7 +57,7 @@ fn clean(text: &str) -> String {
 
 /// Describes the cause of a kernel's end by its last messages. `None` if they report none.
 #[must_use]
-pub fn describe_end(output: &str) -> Option<String> {
+pub(super) fn describe_end(output: &str) -> Option<String> {
     // Linux v6.12, `mm/oom_kill.c`.
     let memory =
         output.contains("Out of memory") || output.contains("System is deadlocked on memory");

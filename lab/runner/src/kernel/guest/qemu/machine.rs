@@ -22,7 +22,7 @@ const MAX_EXIT: Duration = Duration::from_secs(2);
 
 /// Running machine. Dropping it ends the machine.
 #[derive(Debug)]
-pub struct RunningMachine {
+pub(crate) struct RunningMachine {
     process: Process,
     console: OutputTail,
     errors: OutputTail,
@@ -40,7 +40,7 @@ impl RunningMachine {
     ///
     /// When the system has no processes or sockets left. The end of its streams shows that QEMU
     /// ended immediately after its start.
-    pub fn start(
+    pub(crate) fn start(
         qemu: &Qemu,
         accel: Accel,
         memory: (MemorySource, u32),
@@ -98,7 +98,7 @@ impl RunningMachine {
 
     /// Returns the process ID of QEMU. `None` once it has ended.
     #[must_use]
-    pub fn process(&self) -> Option<u32> {
+    pub(crate) fn process(&self) -> Option<u32> {
         self.process.id()
     }
 
@@ -107,24 +107,28 @@ impl RunningMachine {
     /// # Errors
     ///
     /// When QEMU has ended.
-    pub async fn control(&mut self) -> Result<Qmp<'_>, GuestError> {
+    pub(crate) async fn control(&mut self) -> Result<Qmp<'_>, GuestError> {
         Qmp::new(&mut self.control, self.process.id()).await
     }
 
     /// Takes the listener, which answers for files that QEMU opens to read and write.
-    pub const fn take_listener(&mut self) -> Option<Listener> {
+    pub(crate) const fn take_listener(&mut self) -> Option<Listener> {
         self.listener.take()
     }
 
     /// Returns the end of the output so far.
     #[must_use]
-    pub fn output(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         combined_output(&self.console, &self.errors)
     }
 
     /// Returns the error of a machine that does not work: the description of its end, or
     /// `default_error` if it has not ended. Ends the machine.
-    pub async fn loss_error(&mut self, kernel: &str, default_error: GuestError) -> GuestError {
+    pub(crate) async fn loss_error(
+        &mut self,
+        kernel: &str,
+        default_error: GuestError,
+    ) -> GuestError {
         let exit = tokio::time::timeout(MAX_EXIT, self.process.wait()).await;
         let Ok(status) = exit else {
             self.end().await;
@@ -141,14 +145,14 @@ impl RunningMachine {
     }
 
     /// Ends the machine and waits for its end.
-    pub async fn end(&mut self) {
+    pub(crate) async fn end(&mut self) {
         self.process.kill();
         let _ = self.process.wait().await;
     }
 
     /// Splits the machine into three parts: the connection to the agent, a future that completes
     /// with the end of the machine, and a sender that ends the machine.
-    pub fn into_agent(
+    pub(crate) fn into_agent(
         mut self,
     ) -> (
         UnixStream,

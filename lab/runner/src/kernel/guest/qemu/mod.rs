@@ -22,7 +22,7 @@ use svclab_agent::PORT_NAME;
 pub const QEMU_PROGRAM: &str = "qemu-system-x86_64";
 
 /// Oldest version that guests were tested with: that of Debian 12.
-pub const MIN_VERSION: (u32, u32) = (7, 2);
+pub(super) const MIN_VERSION: (u32, u32) = (7, 2);
 
 /// Default memory of a guest, in MiB. The kernel and the agent need 96 MiB; the rest is for labs.
 pub const DEFAULT_MEMORY_MIB: u32 = 256;
@@ -60,7 +60,7 @@ impl Accel {
 
 /// QEMU as it is installed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Qemu {
+pub(super) struct Qemu {
     pub path: PathBuf,
     /// Version, with the distribution's part.
     pub version: String,
@@ -73,7 +73,7 @@ pub struct Qemu {
 /// # Errors
 ///
 /// When there is none.
-pub fn find_qemu(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
+pub(super) fn find_qemu(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
     path.into_iter()
         .flat_map(std::env::split_paths)
         .map(|directory| directory.join(QEMU_PROGRAM))
@@ -87,7 +87,7 @@ pub fn find_qemu(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
 /// # Errors
 ///
 /// When QEMU does not start, is older than [`MIN_VERSION`], or does not print a version.
-pub async fn inspect(path: &Path) -> Result<(Qemu, DisallowedLayers), GuestError> {
+pub(super) async fn inspect(path: &Path) -> Result<(Qemu, DisallowedLayers), GuestError> {
     // Options take effect in their order: a QEMU without seccomp rejects the first option and does
     // not reach the second (QEMU v7.2.0, `softmmu/vl.c`).
     let with_sandbox = run_qemu(path, &["-sandbox", "on", "-version"]).await?;
@@ -163,7 +163,7 @@ fn version_numbers(version: &str) -> (u32, u32) {
 
 /// Location of the memory of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MemorySource {
+pub(super) enum MemorySource {
     /// In this file, so that the memory outlives the machine.
     Kept(PathBuf),
     /// Copy of this file. What the machine writes does not change the file.
@@ -172,7 +172,7 @@ pub enum MemorySource {
 
 /// Start of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StartMode {
+pub(super) enum StartMode {
     Boot {
         /// Path of the kernel file.
         kernel: PathBuf,
@@ -185,7 +185,7 @@ pub enum StartMode {
 
 /// Machine that runs a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
+pub(super) struct Machine {
     pub accel: Accel,
     pub memory: MemorySource,
     /// Size of the memory, in MiB.
@@ -203,7 +203,7 @@ pub struct Machine {
 /// continues with a truncated file (Linux v6.12, `init/do_mounts.c`, `init_rootfs`;
 /// `init/initramfs.c`, `do_populate_rootfs`).
 #[must_use]
-pub fn command_line() -> String {
+pub(super) fn command_line() -> String {
     format!(
         "console=ttyS0 quiet panic=-1 no_timer_check random.trust_cpu=on audit=0 rootfstype=ramfs rdinit={} -- {}",
         super::initramfs::userland::INIT,
@@ -214,7 +214,7 @@ pub fn command_line() -> String {
 /// Returns QEMU's arguments for a machine. The machine has no network card, no disk, no display,
 /// and no access to the files of this machine. Its console is the standard output of QEMU.
 #[must_use]
-pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
+pub(super) fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
     let size = machine.memory_mib;
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));

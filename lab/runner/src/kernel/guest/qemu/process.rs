@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Child process. Dropping it kills the process and waits for its end.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     id: Pid,
     state: State,
 }
@@ -22,7 +22,7 @@ enum State {
 
 impl Process {
     /// Creates the handle of a child process for which nothing else waits.
-    pub const fn new(id: Pid) -> Self {
+    pub(crate) const fn new(id: Pid) -> Self {
         Self {
             id,
             state: State::Running,
@@ -30,12 +30,12 @@ impl Process {
     }
 
     /// Returns the process ID. `None` once the process has ended.
-    pub fn id(&self) -> Option<u32> {
+    pub(crate) fn id(&self) -> Option<u32> {
         matches!(self.state, State::Running).then(|| self.id.as_raw().unsigned_abs())
     }
 
     /// Sends `SIGKILL` to the process.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         if let State::Running = self.state {
             // The process ID is not reused until the process is waited for.
             let _ = kill(self.id, Signal::SIGKILL);
@@ -43,7 +43,7 @@ impl Process {
     }
 
     /// Waits for the end of the process. `None` if its exit status cannot be determined.
-    pub async fn wait(&mut self) -> Option<WaitStatus> {
+    pub(crate) async fn wait(&mut self) -> Option<WaitStatus> {
         let mut changes = signal(SignalKind::child()).ok()?;
         loop {
             if let State::Ended(status) = self.poll(Some(WaitPidFlag::WNOHANG)) {

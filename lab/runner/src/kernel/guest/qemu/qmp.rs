@@ -19,7 +19,7 @@ const MAX_REPLY_TIME: Duration = Duration::from_mins(1);
 
 /// QMP connection to one QEMU.
 #[derive(Debug)]
-pub struct Qmp<'a> {
+pub(crate) struct Qmp<'a> {
     stream: BufReader<&'a mut UnixStream>,
     /// Process ID of QEMU. `None` once it has ended.
     process: Option<u32>,
@@ -31,7 +31,10 @@ impl<'a> Qmp<'a> {
     /// # Errors
     ///
     /// When QEMU has ended or does not use QMP.
-    pub async fn new(stream: &'a mut UnixStream, process: Option<u32>) -> Result<Self, GuestError> {
+    pub(crate) async fn new(
+        stream: &'a mut UnixStream,
+        process: Option<u32>,
+    ) -> Result<Self, GuestError> {
         let mut qmp = Self {
             stream: BufReader::new(stream),
             process,
@@ -52,7 +55,7 @@ impl<'a> Qmp<'a> {
     /// # Errors
     ///
     /// When QEMU fails to do so.
-    pub async fn save(&mut self, to: BorrowedFd<'_>) -> Result<(), GuestError> {
+    pub(crate) async fn save(&mut self, to: BorrowedFd<'_>) -> Result<(), GuestError> {
         let operation = "save the guest";
         self.migrate(operation, "migrate", to).await
     }
@@ -62,7 +65,7 @@ impl<'a> Qmp<'a> {
     /// # Errors
     ///
     /// When QEMU fails to do so: the state is damaged or that of another machine.
-    pub async fn load(&mut self, from: BorrowedFd<'_>) -> Result<(), GuestError> {
+    pub(crate) async fn load(&mut self, from: BorrowedFd<'_>) -> Result<(), GuestError> {
         let operation = "resume the snapshot";
         self.migrate(operation, "migrate-incoming", from).await
     }

@@ -15,7 +15,7 @@ const MAX_SNAPSHOTS: usize = 3;
 /// Removes all but the latest snapshots of a kernel. A snapshot in use stays usable, because its
 /// files are open. The snapshot that was just created is kept regardless of the clock, which may
 /// have been set back since others were created.
-pub fn prune(cache: &Cache, kernel: &str, new_key: &str) {
+pub(crate) fn prune(cache: &Cache, kernel: &str, new_key: &str) {
     let mut older: Vec<(SystemTime, String)> = snapshots_of_kernel(cache, kernel)
         .into_iter()
         .filter(|(key, _)| key != new_key)
@@ -33,7 +33,10 @@ pub fn prune(cache: &Cache, kernel: &str, new_key: &str) {
 }
 
 /// Returns the snapshots of a kernel with their keys. `kernel` is the key of the kernel.
-pub fn snapshots_of_kernel(cache: &Cache, kernel: &str) -> Vec<(String, Entry<SnapshotInfo>)> {
+pub(crate) fn snapshots_of_kernel(
+    cache: &Cache,
+    kernel: &str,
+) -> Vec<(String, Entry<SnapshotInfo>)> {
     cache
         .keys(SNAPSHOTS)
         .into_iter()

@@ -23,19 +23,20 @@ use super::cache::Cache;
 use super::error::GuestError;
 use super::qemu::confine::{Listener, OpenResult};
 
-pub use kept::{SNAPSHOTS, prune, snapshots_of_kernel};
+pub use kept::SNAPSHOTS;
+pub(super) use kept::{prune, snapshots_of_kernel};
 
 /// File name of the guest's memory in an entry.
-pub const MEMORY_FILE: &str = "memory";
+pub(super) const MEMORY_FILE: &str = "memory";
 
 /// File name of the rest of the guest's state in an entry.
-pub const STATE_FILE: &str = "state";
+pub(super) const STATE_FILE: &str = "state";
 
 /// Unit in which memory is searched for data, in bytes: a page.
 const PAGE: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SnapshotInfo {
+pub(super) struct SnapshotInfo {
     /// Release of the kernel that was booted.
     pub release: String,
     /// Key of the kernel in the cache.
@@ -47,14 +48,14 @@ pub struct SnapshotInfo {
 /// # Errors
 ///
 /// When the system cannot create a file.
-pub fn create_unnamed() -> Result<OwnedFd, GuestError> {
+pub(super) fn create_unnamed() -> Result<OwnedFd, GuestError> {
     memfd_create(c"svclab", MFdFlags::MFD_CLOEXEC).map_err(|errno| memory_error(errno.into()))
 }
 
 /// Returns the path by which another program that inherits a descriptor opens its file again. Every
 /// user may open a file of [`create_unnamed`] in this way.
 #[must_use]
-pub fn path_of(file: &OwnedFd) -> PathBuf {
+pub(super) fn path_of(file: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
@@ -63,7 +64,7 @@ pub fn path_of(file: &OwnedFd) -> PathBuf {
 /// # Errors
 ///
 /// When the system cannot create a file.
-pub fn create_sealed(contents: &[u8]) -> Result<OwnedFd, GuestError> {
+pub(super) fn create_sealed(contents: &[u8]) -> Result<OwnedFd, GuestError> {
     let create = || {
         let file = create_sealable()?;
         File::from(file.try_clone()?).write_all(contents)?;
@@ -82,7 +83,7 @@ fn memory_error(source: io::Error) -> GuestError {
 
 /// Returns the error of [`SnapshotMemory::provide`]: memory ran out, or the snapshot in the cache
 /// cannot be read.
-pub fn copy_error(cache: &Cache, error: io::Error) -> GuestError {
+pub(super) fn copy_error(cache: &Cache, error: io::Error) -> GuestError {
     match error.kind() {
         io::ErrorKind::OutOfMemory | io::ErrorKind::StorageFull => GuestError::Memory {
             operation: "copy a snapshot to memory",
@@ -113,7 +114,7 @@ fn seal(file: &OwnedFd) -> io::Result<()> {
 /// therefore makes QEMU open the cached file for reading only. Without a listener QEMU opens a copy
 /// in memory, which is sealed against writing.
 #[derive(Debug)]
-pub struct SnapshotMemory {
+pub(super) struct SnapshotMemory {
     kept: Arc<File>,
     file: OwnedFd,
     copied: future::Shared<BoxFuture<'static, Result<(), Arc<io::Error>>>>,
@@ -125,7 +126,7 @@ impl SnapshotMemory {
     /// # Errors
     ///
     /// When the system has no memory, or the snapshot cannot be read.
-    pub fn new(cache: &Cache, snapshot: &Path) -> Result<Self, GuestError> {
+    pub(super) fn new(cache: &Cache, snapshot: &Path) -> Result<Self, GuestError> {
         let open = || {
             let kept = File::open(snapshot.join(MEMORY_FILE))?;
             let length = kept.metadata()?.len();
@@ -157,7 +158,7 @@ impl SnapshotMemory {
     /// Returns the file that QEMU opens as its memory. Its contents are complete after
     /// [`Self::provide`] has returned.
     #[must_use]
-    pub const fn file(&self) -> &OwnedFd {
+    pub(super) const fn file(&self) -> &OwnedFd {
         &self.file
     }
 
@@ -168,7 +169,7 @@ impl SnapshotMemory {
     /// # Errors
     ///
     /// When the snapshot cannot be read, or there is too little memory.
-    pub async fn provide<T>(
+    pub(super) async fn provide<T>(
         &self,
         listener: Option<Listener>,
         started: impl Future<Output = T>,
@@ -240,7 +241,7 @@ fn next_data(file: &File, offset: u64, length: u64) -> io::Result<Option<(u64, u
 /// # Errors
 ///
 /// When a file cannot be read or written.
-pub fn write_snapshot(memory: OwnedFd, state: OwnedFd, directory: &Path) -> io::Result<()> {
+pub(super) fn write_snapshot(memory: OwnedFd, state: OwnedFd, directory: &Path) -> io::Result<()> {
     let mut memory = File::from(memory);
     let length = memory.metadata()?.len();
     let mut kept = File::create(directory.join(MEMORY_FILE))?;

@@ -22,19 +22,19 @@ use svclab_agent::capabilities::{CapabilitySet, drop_bounding_set, set_capabilit
 use svclab_agent::contain::leave_session_keyring;
 
 /// Length of a record of the report, in bytes: a kind and a number.
-pub const RECORD_LEN: usize = 5;
+pub(super) const RECORD_LEN: usize = 5;
 
 /// Record with the ID of QEMU's process.
-pub const RECORD_PROCESS: u8 = 1;
+pub(super) const RECORD_PROCESS: u8 = 1;
 /// Record with a [`Layer`] that is not allowed.
-pub const RECORD_DISALLOWED: u8 = 2;
+pub(super) const RECORD_DISALLOWED: u8 = 2;
 /// Record with the index in [`STEPS`] of the step that failed.
-pub const RECORD_FAILED: u8 = 3;
+pub(super) const RECORD_FAILED: u8 = 3;
 /// A record with the descriptor that listens to calls.
-pub const LISTENER: u8 = 4;
+pub(super) const LISTENER: u8 = 4;
 
 /// Steps that may fail, as text that follows "cannot".
-pub const STEPS: [&str; 6] = [
+pub(super) const STEPS: [&str; 6] = [
     "set resource limits",
     "change to a user without privileges",
     "create namespaces",
@@ -50,7 +50,7 @@ const STEP_CAPABILITIES: i32 = 4;
 const STEP_DESCRIPTORS: i32 = 5;
 
 /// User and group inside a user namespace whose only user is root outside.
-pub const LOCAL_ID: u32 = 61_184;
+pub(super) const LOCAL_ID: u32 = 61_184;
 
 /// Maximum number of descriptors that QEMU may open.
 const MAX_OPEN_FILES: u64 = 256;
@@ -60,7 +60,7 @@ const MAX_PROCESSES: u64 = 256;
 
 /// Method by which the process gives up its privileges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PrivilegeMethod {
+pub(super) enum PrivilegeMethod {
     /// Root with `CAP_SYS_ADMIN` creates the namespaces, then changes its user.
     Admin,
     /// Root without it changes its user, who creates a user namespace.
@@ -70,12 +70,12 @@ pub enum PrivilegeMethod {
 }
 
 /// Returns a line of `uid_map` or `gid_map`.
-pub fn map(inside: u32, outside: u32) -> CString {
+pub(super) fn map(inside: u32, outside: u32) -> CString {
     CString::new(format!("{inside} {outside} 1")).unwrap_or_default()
 }
 
 /// Values of the forked process, which were computed before the fork.
-pub struct Child {
+pub(super) struct Child {
     pub report: OwnedFd,
     /// The other end of `report`, which belongs to the parent.
     pub parents: RawFd,
@@ -100,7 +100,7 @@ pub struct Child {
 impl Child {
     /// Confines the calling process. Another process returns: a child of the same parent in a PID
     /// namespace. The calling process ends.
-    pub fn enter(&mut self) -> io::Result<()> {
+    pub(super) fn enter(&mut self) -> io::Result<()> {
         // SAFETY: a number of this process's copy, which nothing uses any more.
         unsafe { libc::close(self.parents) };
         self.limit()
@@ -357,7 +357,7 @@ fn write(path: &std::ffi::CStr, text: &[u8]) -> nix::Result<()> {
 
 /// Makes a system call with at most three arguments, which are numbers or addresses that outlive
 /// it.
-pub fn call(number: c_long, arguments: [c_long; 3]) -> nix::Result<()> {
+pub(super) fn call(number: c_long, arguments: [c_long; 3]) -> nix::Result<()> {
     let [first, second, third] = arguments;
     // SAFETY: the callers pass valid arguments of the system call.
     let result = unsafe { libc::syscall(number, first, second, third) };
@@ -365,7 +365,7 @@ pub fn call(number: c_long, arguments: [c_long; 3]) -> nix::Result<()> {
 }
 
 /// Returns the path of an open descriptor, without allocation.
-pub fn path_of(descriptor: RawFd, buffer: &mut [u8; 40]) -> &std::ffi::CStr {
+pub(super) fn path_of(descriptor: RawFd, buffer: &mut [u8; 40]) -> &std::ffi::CStr {
     let mut rest = &mut buffer[..];
     let _ = write!(rest, "/proc/self/fd/{descriptor}\0");
     std::ffi::CStr::from_bytes_until_nul(buffer).unwrap_or(c"")

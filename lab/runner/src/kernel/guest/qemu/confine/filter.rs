@@ -48,7 +48,7 @@ const REFUSED_CALLS: &[c_long] = &[
 /// calls do not exist for QEMU.
 const LAST_CALL: c_long = libc::SYS_mseal;
 
-pub struct Filter {
+pub(super) struct Filter {
     program: seccomp::Filter,
     /// Indices of the instructions that compare with the ID of the process itself.
     own_process_comparisons: Vec<usize>,
@@ -60,7 +60,7 @@ pub struct Filter {
 impl Filter {
     /// Creates the filter. [`Self::load`] fills in the process that it is loaded in. With `asks`, a
     /// listener decides about each `openat` with exactly `O_RDWR`.
-    pub fn new(asks: bool) -> Self {
+    pub(super) fn new(asks: bool) -> Self {
         let mut program = seccomp::Filter::for_native_calls();
         program.jump(AT_LEAST, number(LAST_CALL) + 1, 0, 1);
         program.push(RETURN, FAIL_NOT_IMPLEMENTED);
@@ -95,7 +95,7 @@ impl Filter {
     /// listener. `None` means that no listener is wanted, that the kernel has none (before 5.5), or
     /// that it rejects a second listener (Linux v6.12, `kernel/seccomp.c`,
     /// `has_duplicate_listener`).
-    pub fn load(&mut self) -> nix::Result<Option<OwnedFd>> {
+    pub(super) fn load(&mut self) -> nix::Result<Option<OwnedFd>> {
         let process = nix::unistd::getpid().as_raw().unsigned_abs();
         for line in &self.own_process_comparisons {
             self.program.0[*line].k = process;

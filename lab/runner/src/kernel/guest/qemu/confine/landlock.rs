@@ -53,12 +53,12 @@ struct PathRule {
 }
 
 /// Rules: paths with their access rights. The rights depend on whether the path is a directory.
-pub struct Landlock(Vec<(CString, u64)>);
+pub(super) struct Landlock(Vec<(CString, u64)>);
 
 impl Landlock {
     /// Creates rules for these paths, for the devices that programs expect, and for the device of
     /// the hypervisor if it is used.
-    pub fn new(visible_paths: &[PathBuf], kvm: bool) -> Self {
+    pub(super) fn new(visible_paths: &[PathBuf], kvm: bool) -> Self {
         let shown = visible_paths.iter().map(PathBuf::as_path);
         let shown = shown.map(|path| (path, EXECUTE | READ_FILE | READ_DIRECTORY));
         let devices = DEVICES.iter().map(Path::new);
@@ -80,7 +80,7 @@ impl Landlock {
     }
 
     /// Restricts the calling process permanently. The process must have set `no_new_privs`.
-    pub fn restrict(&self) -> nix::Result<()> {
+    pub(super) fn restrict(&self) -> nix::Result<()> {
         // SAFETY: requests the version, for which the call reads no structure.
         let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1) };
         let version = usize::try_from(Errno::result(version)?).unwrap_or(0);

@@ -40,11 +40,11 @@ const EMPTY_CALL: seccomp_notif = seccomp_notif {
 /// Receives each `openat` of a confined process with exactly `O_RDWR`. While this exists, such
 /// a call waits for an answer; afterwards it ends with `ENOSYS`.
 #[derive(Debug)]
-pub struct Listener(AsyncFd<OwnedFd>);
+pub(crate) struct Listener(AsyncFd<OwnedFd>);
 
 /// Descriptor that a process got for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenResult {
+pub(crate) enum OpenResult {
     /// Descriptor of the other file.
     Replaced,
     /// Descriptor from the kernel. This process may not read the memory of the other one
@@ -72,7 +72,7 @@ impl Listener {
     /// # Errors
     ///
     /// When the process ends before, or the kernel fails.
-    pub async fn replace(self, path: &Path, file: &File) -> io::Result<OpenResult> {
+    pub(crate) async fn replace(self, path: &Path, file: &File) -> io::Result<OpenResult> {
         let path = path.as_os_str().as_bytes();
         loop {
             let call = self.receive().await?;

@@ -48,7 +48,7 @@ use child::{
     Child, PrivilegeMethod, RECORD_DISALLOWED, RECORD_FAILED, RECORD_LEN, RECORD_PROCESS, STEPS,
 };
 pub use lacks::DisallowedLayers;
-pub use listener::{Listener, OpenResult};
+pub(crate) use listener::{Listener, OpenResult};
 use svclab_agent::capabilities::{CapabilitySet, has_capabilities, is_administrator};
 use svclab_agent::contain::outside_user;
 
@@ -57,7 +57,7 @@ use svclab_agent::contain::outside_user;
 const KEPT_VARIABLES: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
 
 /// Device of the kernel's hypervisor.
-pub const KVM: &str = "/dev/kvm";
+pub(crate) const KVM: &str = "/dev/kvm";
 
 /// Maximum size of a file that a booting guest may write, in bytes. The files are its memory and
 /// its state.
@@ -65,7 +65,7 @@ const MAX_FILE_SIZE: u64 = 64 << 30;
 
 /// Access of the process to this machine.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Access<'a> {
+pub(crate) struct Access<'a> {
     /// Descriptors that the process inherits, under their numbers.
     pub descriptors: &'a [BorrowedFd<'a>],
     /// Whether the process may open [`KVM`].
@@ -78,7 +78,7 @@ pub struct Access<'a> {
 
 /// Process that was started with the confinement.
 #[derive(Debug)]
-pub struct Confined {
+pub(crate) struct Confined {
     /// The process. Dropping it kills the process.
     pub process: Process,
     /// Standard output of the process.
@@ -99,7 +99,7 @@ pub struct Confined {
 ///
 /// When the program cannot be executed, or a part of the confinement fails for another reason than
 /// that this machine does not allow it.
-pub fn spawn(
+pub(crate) fn spawn(
     program: &Path,
     arguments: &[OsString],
     access: &Access<'_>,

@@ -24,7 +24,7 @@ const OWN_FILES: [&str; 3] = ["share/qemu", "lib/qemu", "lib64/qemu"];
 
 /// Returns the paths that QEMU reads: those of the system, and those of a QEMU that is installed
 /// elsewhere.
-pub fn visible_paths(program: &Path, libraries: &OsStr) -> Vec<PathBuf> {
+pub(super) fn visible_paths(program: &Path, libraries: &OsStr) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = VISIBLE_PATHS.iter().map(PathBuf::from).collect();
     if paths.iter().all(|path| !program.starts_with(path)) {
         paths.push(program.to_owned());
@@ -60,7 +60,7 @@ enum BuildStep {
 }
 
 /// Description of the directory to build.
-pub struct Root {
+pub(super) struct Root {
     /// Directory of this machine on which the new directory is mounted.
     base: CString,
     steps: Vec<BuildStep>,
@@ -77,7 +77,7 @@ struct KvmDevice {
 impl Root {
     /// Describes a root directory with these paths, and with the device of the hypervisor of this
     /// number, for this user.
-    pub fn new(shown: &[PathBuf], kvm: Option<u64>, owner: u32) -> Self {
+    pub(super) fn new(shown: &[PathBuf], kvm: Option<u64>, owner: u32) -> Self {
         let base = ["/tmp", "/run", "/mnt", "/var"]
             .into_iter()
             .find(|path| Path::new(path).is_dir());
@@ -107,7 +107,7 @@ impl Root {
     }
 
     /// Builds the directory and enters it. The calling process is alone in its mount namespace.
-    pub fn enter(&mut self) -> nix::Result<()> {
+    pub(super) fn enter(&mut self) -> nix::Result<()> {
         let none = None::<&str>;
         let restricted = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
