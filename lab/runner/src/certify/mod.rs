@@ -201,58 +201,38 @@ impl Certificate {
         for part in parts {
             let lines_of =
                 |state: &MachineState| state.parts.get(&part).unwrap_or(&nothing).clone();
-            match (lines_of(before), lines_of(after)) {
+            let change = match (lines_of(before), lines_of(after)) {
                 (Ok(before), Ok(after)) => {
                     certificate.compared.insert(part, before.len());
-                    if let Some(change) = diff_lines(&before, &after) {
-                        certificate.changes.insert(part, change);
-                    }
+                    diff_lines(&before, &after)
                 }
                 (Err(before), Err(after)) => {
-                    if before != after {
-                        let (gone, come) = (
-                            vec![unreadable_line(&before)],
-                            vec![unreadable_line(&after)],
-                        );
-                        certificate.changes.insert(
-                            part,
-                            SectionDiff {
-                                removed: gone,
-                                added: come,
-                            },
-                        );
-                    }
-                    certificate.unread.insert(part, after);
+                    certificate.unread.insert(part, after.clone());
+                    (before != after).then(|| SectionDiff {
+                        removed: unreadable(&before),
+                        added: unreadable(&after),
+                    })
                 }
-                (Ok(gone), Err(why)) => {
-                    let come = vec![unreadable_line(&why)];
-                    certificate.changes.insert(
-                        part,
-                        SectionDiff {
-                            removed: gone,
-                            added: come,
-                        },
-                    );
-                }
-                (Err(why), Ok(come)) => {
-                    let gone = vec![unreadable_line(&why)];
-                    certificate.changes.insert(
-                        part,
-                        SectionDiff {
-                            removed: gone,
-                            added: come,
-                        },
-                    );
-                }
-            }
+                (Ok(before), Err(after)) => Some(SectionDiff {
+                    removed: before,
+                    added: unreadable(&after),
+                }),
+                (Err(before), Ok(after)) => Some(SectionDiff {
+                    removed: unreadable(&before),
+                    added: after,
+                }),
+            };
+            certificate
+                .changes
+                .extend(change.map(|change| (part, change)));
         }
         certificate.unchanged = certificate.changes.is_empty();
         certificate
     }
 }
 
-fn unreadable_line(why: &str) -> String {
-    format!("(unreadable: {why})")
+fn unreadable(why: &str) -> Vec<String> {
+    vec![format!("(unreadable: {why})")]
 }
 
 /// Returns the difference of two lists; `None` if they are equal. The order counts, because rules

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 
+use crate::kernel::host::processes::children;
+
 /// Running process. Its start time distinguishes it from an earlier process with the same ID.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Process {
@@ -66,22 +68,6 @@ fn read_pass() -> Pass {
         }
     }
     pass
-}
-
-fn children(process: u32) -> Vec<u32> {
-    fs::read_dir(format!("/proc/{process}/task"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|list| {
-            let children: Vec<u32> = list
-                .split_whitespace()
-                .filter_map(|child| child.parse().ok())
-                .collect();
-            children
-        })
-        .collect()
 }
 
 /// Parses the `stat` file of a process. `None` for a process that has ended and is not yet reaped

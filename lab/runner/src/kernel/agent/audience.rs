@@ -115,11 +115,8 @@ impl Dispatcher {
         self.streams.clear();
     }
 
-    /// Sends an event of `size` bytes to its receiver.
-    ///
-    /// # Errors
-    ///
-    /// When the agent violates the protocol. The message describes the violation.
+    /// Sends an event of `size` bytes to its receiver. The error describes how the agent violates
+    /// the protocol.
     pub(super) fn dispatch(&mut self, event: Event, size: usize) -> Result<(), String> {
         let Some(lab) = event.lab() else {
             return Ok(());

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use crate::kernel::host::processes::children;
+
 /// A reply within this time, or within 1/10 of the maximum wait, needs no measurement. Measuring a
 /// process and those below it takes longer than most replies.
 const MAX_UNMEASURED: Duration = Duration::from_millis(100);
@@ -62,16 +64,10 @@ fn cpu_wait(process: u32) -> Duration {
     while let Some(process) = pending.pop_front() {
         let threads = fs::read_dir(format!("/proc/{process}/task"));
         for thread in threads.into_iter().flatten().flatten() {
-            let read = |file: &str| fs::read_to_string(thread.path().join(file));
-            longest =
-                longest.max(read("schedstat").map_or(Duration::ZERO, |text| parse_delay(&text)));
-            let children = read("children").unwrap_or_default();
-            pending.extend(
-                children
-                    .split_whitespace()
-                    .filter_map(|pid| pid.parse::<u32>().ok()),
-            );
+            let schedstat = fs::read_to_string(thread.path().join("schedstat"));
+            longest = longest.max(parse_delay(&schedstat.unwrap_or_default()));
         }
+        pending.extend(children(process));
     }
     longest
 }

@@ -48,11 +48,8 @@ impl ExpectedEvidence {
         }
     }
 
-    /// Compares evidence with the request, and removes the steps from the request.
-    ///
-    /// # Errors
-    ///
-    /// When an item is missing, occurs twice, or was not requested.
+    /// Compares evidence with the request, and removes the steps from the request. An item that is
+    /// missing, occurs twice, or was not requested is an error.
     pub(super) fn check(&mut self, evidence: &Evidence) -> Result<(), String> {
         let steps = std::mem::take(&mut self.steps);
         let reported_steps: Vec<&str> = evidence.steps.iter().map(|step| &*step.name).collect();

@@ -44,10 +44,6 @@ pub(crate) struct DropTrace {
 impl DropTrace {
     /// Starts to trace namespaces that an agent holds. Each has its name and the descriptor that
     /// the agent reports for it.
-    ///
-    /// # Errors
-    ///
-    /// When drops cannot be traced here, or a descriptor is not such a namespace.
     pub(crate) fn start(
         agent: HostAgent,
         namespaces: Vec<(String, i32)>,
@@ -62,17 +58,12 @@ impl DropTrace {
     }
 
     /// Stops the trace and returns the dropped packets.
-    #[must_use]
     pub(crate) fn stop(self) -> DropEvidence {
         self.tracer.drops()
     }
 }
 
 /// Checks whether drops could be traced here.
-///
-/// # Errors
-///
-/// When they cannot.
 pub(crate) fn check_traceable() -> Result<(), TraceError> {
     DropTracer::start(Scope::default()).map(drop)
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::processes::children;
 use crate::kernel::agent::session::Session;
 
 /// Returns the command that runs a program inside a namespace of a running lab. `None` if the agent
@@ -25,11 +26,7 @@ pub(super) fn find_agent_process(process: u32) -> Option<u32> {
     if is_namespace_init(&status) {
         return Some(process);
     }
-    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
-    children
-        .split_whitespace()
-        .filter_map(|child| child.parse().ok())
-        .find_map(find_agent_process)
+    children(process).into_iter().find_map(find_agent_process)
 }
 
 /// Whether a process is PID 1 of a PID namespace below that of the caller, by its `status` file.

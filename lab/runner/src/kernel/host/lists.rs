@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use crate::kernel::requirements::ModuleLists;
 
 /// Reads the lists of this machine. A list that cannot be read counts as missing.
-#[must_use]
 pub(crate) fn read_lists() -> ModuleLists {
     let release = nix::sys::utsname::uname()
         .map(|name| name.release().to_string_lossy().into_owned())
@@ -67,7 +66,6 @@ fn read_names(path: &Path) -> Vec<String> {
 }
 
 /// Whether the agent finds a program.
-#[must_use]
 pub(crate) fn has_program(name: &str) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     svclab_agent::PATH.split(':').any(|directory| {

@@ -3,6 +3,7 @@
 pub(super) mod drops;
 pub mod enter;
 pub(crate) mod lists;
+pub(crate) mod processes;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -137,10 +138,6 @@ impl Host {
     }
 
     /// Starts an agent on this host. The next [`Host::start`] returns it.
-    ///
-    /// # Errors
-    ///
-    /// When no agent starts.
     pub(super) async fn with_started_agent(self) -> Result<Self, KernelError> {
         let agent = self.start().await?;
         Ok(Self {

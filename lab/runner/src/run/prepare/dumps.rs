@@ -127,11 +127,6 @@ pub(super) struct CaseDump<'d> {
 
 /// Returns the dumps of a case's nodes: those that the user passes and those that the lab names. A
 /// dump of the user overrides the lab's dump of the same node.
-///
-/// # Errors
-///
-/// When a dump cannot be read, or when lines of it would have to be omitted and the lab does not
-/// permit that.
 pub(super) fn read_dumps<'d>(
     directory: &Path,
     spec: &LabSpec,

@@ -160,12 +160,7 @@ pub fn select_labs_each(names: &[String], directory: &Path) -> Result<Vec<LabRes
     Ok(chosen.into_iter().map(|(_, lab)| lab).collect())
 }
 
-/// Reads a lab.
-///
-/// # Errors
-///
-/// When the file does not exist or is a directory. Every problem of an existing file becomes part
-/// of the returned [`InvalidLab`].
+/// Reads a lab. Every problem of an existing file becomes part of the returned [`InvalidLab`].
 fn load(file: &Path, directory: &Path) -> Result<LabResult, SelectError> {
     let cli_name = match file.strip_prefix(directory) {
         Ok(inside) => inside.with_extension("").display().to_string(),

@@ -54,10 +54,6 @@ pub(super) struct FeatureCheck {
 
 impl FeatureCheck {
     /// Checks whether the evidence has the required results.
-    ///
-    /// # Errors
-    ///
-    /// When it has other results.
     pub(super) fn judge(&self, evidence: &Evidence) -> Result<(), String> {
         if evidence.attempts.len() != self.plan.probes.len() {
             return Err(format!(
@@ -104,7 +100,6 @@ impl FeatureCheck {
 }
 
 /// Returns all checks, the simplest first.
-#[must_use]
 pub(super) fn all_checks() -> Vec<FeatureCheck> {
     let connects = |name, plan| FeatureCheck {
         name,

@@ -35,26 +35,17 @@ impl From<&Metadata> for FileIdentity {
 
 impl FileIdentity {
     /// Returns the current metadata of a file.
-    ///
-    /// # Errors
-    ///
-    /// When the file does not exist.
     pub(crate) fn from_file(file: &Path) -> io::Result<Self> {
         Ok(Self::from(&fs::metadata(file)?))
     }
 
     /// Returns the size of the file, in bytes.
-    #[must_use]
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
 /// Returns the SHA-256 of a file, in hexadecimal.
-///
-/// # Errors
-///
-/// When the file cannot be read.
 pub(crate) fn file_digest(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
@@ -68,14 +59,12 @@ pub(crate) fn file_digest(path: &Path) -> io::Result<String> {
 }
 
 /// Returns the SHA-256 of bytes, in hexadecimal.
-#[must_use]
 pub(crate) fn bytes_digest(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
 /// Returns a name for an object made of these parts: the first 16 bytes of a digest. Other lists of
 /// parts have other digests.
-#[must_use]
 pub(crate) fn name_of_parts(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {

@@ -48,10 +48,6 @@ pub struct Image {
 
 /// Creates the files of a kernel's entry in a directory, from the kernel file and the directory of
 /// its modules (`/lib/modules/RELEASE`). Returns the release and the names of the modules.
-///
-/// # Errors
-///
-/// When a file cannot be read or is invalid, or the cache cannot be written.
 pub(super) fn create_files(
     cache: &Cache,
     kernel: &Path,
@@ -93,7 +89,6 @@ pub(super) fn create_files(
 
 /// Returns the modules of a guest with this kernel: those that it loads at boot, and the built-in
 /// modules. The guest loads no module later.
-#[must_use]
 pub(super) fn modules(image: &Image, directory: &Path) -> Modules {
     let list = |name: &str| fs::read_to_string(directory.join(name)).ok();
     let lines: Vec<String> = image
@@ -118,7 +113,6 @@ pub(super) fn modules(image: &Image, directory: &Path) -> Modules {
 ///
 /// A `bzImage` has a pointer to the release (Linux v6.12, `Documentation/arch/x86/boot.rst`,
 /// `kernel_version`). A `vmlinux` contains the line that the kernel prints first.
-#[must_use]
 pub(super) fn release(kernel: &[u8]) -> Option<String> {
     const BANNER: &[u8] = b"Linux version ";
     let text = if kernel.get(0x202..0x206) == Some(b"HdrS") {
@@ -140,7 +134,6 @@ pub(super) fn release(kernel: &[u8]) -> Option<String> {
 
 /// Returns the directory of the modules of a release. Searches at and below `named` if the user
 /// names a directory, else in the usual places.
-#[must_use]
 pub(super) fn find_modules(
     user_directory: Option<&Path>,
     kernel: &Path,

@@ -35,7 +35,6 @@ pub enum ModuleError {
 
 /// Returns the name of a module by its file: `xt_comment` for `xt_comment.ko.xz`. The kernel writes
 /// every `-` as `_`. `None` if the file is not a module.
-#[must_use]
 pub(super) fn module_name(file: &Path) -> Option<String> {
     let file = file.file_name()?.to_str()?;
     let (stem, rest) = file.split_once(".ko")?;
@@ -43,10 +42,6 @@ pub(super) fn module_name(file: &Path) -> Option<String> {
 }
 
 /// Reads the file of a module, decompressed if necessary.
-///
-/// # Errors
-///
-/// When the file cannot be read or decompressed.
 pub(super) fn read_module(file: &Path) -> io::Result<Vec<u8>> {
     let packed = std::fs::read(file)?;
     let mut bytes = Vec::new();
@@ -69,7 +64,6 @@ pub(super) fn read_module(file: &Path) -> io::Result<Vec<u8>> {
 
 /// Returns the module without its signature. Checking signatures would add 0.5 s to the boot of a
 /// guest, and the files come from a package whose digest was verified.
-#[must_use]
 pub(super) fn without_signature(module: &[u8]) -> &[u8] {
     let Some(before) = module.strip_suffix(SIGNATURE_MARK) else {
         return module;
@@ -85,10 +79,6 @@ pub(super) fn without_signature(module: &[u8]) -> &[u8] {
 }
 
 /// Parses the metadata of a decompressed module.
-///
-/// # Errors
-///
-/// When `module` is not a module.
 pub(super) fn parse(module: &[u8]) -> Result<Modinfo, object::Error> {
     let elf = ElfFile64::<object::Endianness>::parse(module)?;
     let mut info = Modinfo::default();

@@ -81,10 +81,6 @@ pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
 }
 
 /// Downloads a package and the packages with its modules, and unpacks them below a directory.
-///
-/// # Errors
-///
-/// When apt or dpkg fails.
 pub(crate) async fn fetch(package: &Package, directory: &Path) -> Result<(), GuestError> {
     let failed = |why: String| GuestError::NoKernel {
         wanted: package.release.clone(),
@@ -125,7 +121,6 @@ pub fn series(release: &str) -> &str {
 }
 
 /// Returns the numbers of a release, by which releases sort by age.
-#[must_use]
 pub(crate) fn version_numbers(release: &str) -> Vec<u64> {
     release
         .split(|letter: char| !letter.is_ascii_digit())

@@ -104,10 +104,6 @@ pub enum TreeError {
 /// Returns the modules that a lab can need from the module directory of a kernel
 /// (`/lib/modules/RELEASE`), each after the modules that it depends on. Built-in modules have no
 /// file and are omitted.
-///
-/// # Errors
-///
-/// When the directory or a module cannot be read, or there are no such modules.
 pub(crate) fn needed_modules(directory: &Path) -> Result<Vec<Module>, TreeError> {
     let mut files = BTreeMap::new();
     collect(&directory.join("kernel"), &mut files).map_err(|source| TreeError::Directory {
@@ -193,7 +189,6 @@ impl LoadOrder<'_> {
 }
 
 /// Returns the aliases of modules in the format of `modules.alias`.
-#[must_use]
 pub(crate) fn alias_list(modules: &[Module]) -> String {
     let mut seen = HashSet::new();
     let mut text = String::new();

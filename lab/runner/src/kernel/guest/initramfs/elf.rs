@@ -18,10 +18,6 @@ pub(super) struct Dependencies {
 }
 
 /// Reads the dependencies of an ELF file. `file` is its path.
-///
-/// # Errors
-///
-/// When `bytes` is not a 64-bit ELF file.
 pub(super) fn dependencies(file: &Path, bytes: &[u8]) -> Result<Dependencies, object::Error> {
     let header = FileHeader64::<object::Endianness>::parse(bytes)?;
     let endian = header.endian()?;
@@ -61,10 +57,6 @@ pub(super) fn dependencies(file: &Path, bytes: &[u8]) -> Result<Dependencies, ob
 
 /// Returns the part of an ELF file that is loaded to run it. The data at the end that only
 /// debuggers and linkers read is removed.
-///
-/// # Errors
-///
-/// When `bytes` is not a 64-bit ELF file.
 pub(super) fn loaded_part(bytes: &[u8]) -> Result<Vec<u8>, object::Error> {
     let header = FileHeader64::<object::Endianness>::parse(bytes)?;
     let endian = header.endian()?;

@@ -46,7 +46,6 @@ impl Files {
     }
 
     /// Whether an object exists at a path.
-    #[must_use]
     pub(super) fn has(&self, path: &str) -> bool {
         self.0.contains_key(path.trim_matches('/'))
     }
@@ -54,10 +53,6 @@ impl Files {
     /// Writes the archive in the format that Linux reads
     /// (`Documentation/driver-api/early-userspace/buffer-format.rst`). Archives that are written in
     /// sequence form one file system.
-    ///
-    /// # Errors
-    ///
-    /// When writing fails, or a file has 4 GiB or more.
     pub(super) fn write(&self, out: impl Write) -> io::Result<()> {
         let mut out = out;
         for (inode, (path, node)) in self.0.iter().enumerate() {

@@ -89,7 +89,6 @@ pub(crate) fn lab_programs() -> impl Iterator<Item = String> {
 
 /// Returns the paths of these programs, as the agent finds them. Programs that this machine lacks
 /// are omitted.
-#[must_use]
 pub(crate) fn installed_programs() -> Vec<PathBuf> {
     lab_programs()
         .filter_map(|name| svclab_agent::find_program(&name))
@@ -99,10 +98,6 @@ pub(crate) fn installed_programs() -> Vec<PathBuf> {
 /// Collects the files of a guest: svclab's agent as `/init`, `programs` at their paths, their
 /// dependencies, and some tables. Returns the files, and every path of this machine whose contents
 /// they contain.
-///
-/// # Errors
-///
-/// When a file cannot be read, or a library is missing.
 pub(crate) fn collect_files(
     svclab: &Path,
     programs: &[PathBuf],

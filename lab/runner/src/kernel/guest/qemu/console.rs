@@ -30,7 +30,6 @@ impl OutputTail {
     }
 
     /// Returns the last lines of the output, or the last lines up to a panic message.
-    #[must_use]
     pub(super) fn text(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         clean(&String::from_utf8_lossy(&kept))
@@ -56,7 +55,6 @@ fn clean(text: &str) -> String {
 }
 
 /// Describes the cause of a kernel's end by its last messages. `None` if they report none.
-#[must_use]
 pub(super) fn describe_end(output: &str) -> Option<String> {
     // Linux v6.12, `mm/oom_kill.c`.
     let memory =

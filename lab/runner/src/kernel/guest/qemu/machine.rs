@@ -34,12 +34,7 @@ pub(crate) struct RunningMachine {
 
 impl RunningMachine {
     /// Starts QEMU. `memory` is the memory with its size in MiB. QEMU inherits the descriptors in
-    /// `inherited`.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no processes or sockets left. The end of its streams shows that QEMU
-    /// ended immediately after its start.
+    /// `inherited`. The end of its streams shows that QEMU ended immediately after its start.
     pub(crate) fn start(
         qemu: &Qemu,
         accel: Accel,
@@ -97,16 +92,11 @@ impl RunningMachine {
     }
 
     /// Returns the process ID of QEMU. `None` once it has ended.
-    #[must_use]
     pub(crate) fn process(&self) -> Option<u32> {
         self.process.id()
     }
 
     /// Connects to QEMU itself.
-    ///
-    /// # Errors
-    ///
-    /// When QEMU has ended.
     pub(crate) async fn control(&mut self) -> Result<Qmp<'_>, GuestError> {
         Qmp::new(&mut self.control, self.process.id()).await
     }
@@ -117,7 +107,6 @@ impl RunningMachine {
     }
 
     /// Returns the end of the output so far.
-    #[must_use]
     pub(crate) fn output(&self) -> String {
         combined_output(&self.console, &self.errors)
     }

@@ -69,10 +69,6 @@ pub(super) struct Qemu {
 }
 
 /// Returns the first QEMU in a list of directories such as `PATH`.
-///
-/// # Errors
-///
-/// When there is none.
 pub(super) fn find_qemu(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
     path.into_iter()
         .flat_map(std::env::split_paths)
@@ -83,10 +79,6 @@ pub(super) fn find_qemu(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
 
 /// Reads version and features of a QEMU, which runs with the confinement of a guest. Also returns
 /// the parts of the confinement that this machine does not support.
-///
-/// # Errors
-///
-/// When QEMU does not start, is older than [`MIN_VERSION`], or does not print a version.
 pub(super) async fn inspect(path: &Path) -> Result<(Qemu, DisallowedLayers), GuestError> {
     // Options take effect in their order: a QEMU without seccomp rejects the first option and does
     // not reach the second (QEMU v7.2.0, `softmmu/vl.c`).
@@ -202,7 +194,6 @@ pub(super) struct Machine {
 /// the first file system. A tmpfs holds half of the memory; if an archive needs more, the kernel
 /// continues with a truncated file (Linux v6.12, `init/do_mounts.c`, `init_rootfs`;
 /// `init/initramfs.c`, `do_populate_rootfs`).
-#[must_use]
 pub(super) fn command_line() -> String {
     format!(
         "console=ttyS0 quiet panic=-1 no_timer_check random.trust_cpu=on audit=0 rootfstype=ramfs rdinit={} -- {}",
@@ -213,7 +204,6 @@ pub(super) fn command_line() -> String {
 
 /// Returns QEMU's arguments for a machine. The machine has no network card, no disk, no display,
 /// and no access to the files of this machine. Its console is the standard output of QEMU.
-#[must_use]
 pub(super) fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
     let size = machine.memory_mib;
     let mut arguments: Vec<OsString> = Vec::new();

@@ -27,10 +27,6 @@ pub(crate) struct Qmp<'a> {
 
 impl<'a> Qmp<'a> {
     /// Starts the connection.
-    ///
-    /// # Errors
-    ///
-    /// When QEMU has ended or does not use QMP.
     pub(crate) async fn new(
         stream: &'a mut UnixStream,
         process: Option<u32>,
@@ -51,20 +47,12 @@ impl<'a> Qmp<'a> {
 
     /// Stops the machine and writes its state to a descriptor. The state does not include the
     /// memory, which is in a file.
-    ///
-    /// # Errors
-    ///
-    /// When QEMU fails to do so.
     pub(crate) async fn save(&mut self, to: BorrowedFd<'_>) -> Result<(), GuestError> {
         let operation = "save the guest";
         self.migrate(operation, "migrate", to).await
     }
 
     /// Resumes a waiting machine from the state that a descriptor contains.
-    ///
-    /// # Errors
-    ///
-    /// When QEMU fails to do so: the state is damaged or that of another machine.
     pub(crate) async fn load(&mut self, from: BorrowedFd<'_>) -> Result<(), GuestError> {
         let operation = "resume the snapshot";
         self.migrate(operation, "migrate-incoming", from).await

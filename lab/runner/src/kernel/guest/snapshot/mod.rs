@@ -44,26 +44,17 @@ pub(super) struct SnapshotInfo {
 }
 
 /// Creates a file without a name, in the memory of this machine.
-///
-/// # Errors
-///
-/// When the system cannot create a file.
 pub(super) fn create_unnamed() -> Result<OwnedFd, GuestError> {
     memfd_create(c"svclab", MFdFlags::MFD_CLOEXEC).map_err(|errno| memory_error(errno.into()))
 }
 
 /// Returns the path by which another program that inherits a descriptor opens its file again. Every
 /// user may open a file of [`create_unnamed`] in this way.
-#[must_use]
 pub(super) fn path_of(file: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
 /// Creates a file with these contents that no process can change.
-///
-/// # Errors
-///
-/// When the system cannot create a file.
 pub(super) fn create_sealed(contents: &[u8]) -> Result<OwnedFd, GuestError> {
     let create = || {
         let file = create_sealable()?;
@@ -122,10 +113,6 @@ pub(super) struct SnapshotMemory {
 
 impl SnapshotMemory {
     /// Opens the memory of the snapshot in a directory of the cache.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no memory, or the snapshot cannot be read.
     pub(super) fn new(cache: &Cache, snapshot: &Path) -> Result<Self, GuestError> {
         let open = || {
             let kept = File::open(snapshot.join(MEMORY_FILE))?;
@@ -157,7 +144,6 @@ impl SnapshotMemory {
 
     /// Returns the file that QEMU opens as its memory. Its contents are complete after
     /// [`Self::provide`] has returned.
-    #[must_use]
     pub(super) const fn file(&self) -> &OwnedFd {
         &self.file
     }
@@ -165,10 +151,6 @@ impl SnapshotMemory {
     /// Provides a starting QEMU that opens [`Self::file`] with the contents of the snapshot, by its
     /// listener or by a copy. Waits for `started` too. At the end of `started`, QEMU has opened the
     /// file and has not yet read it.
-    ///
-    /// # Errors
-    ///
-    /// When the snapshot cannot be read, or there is too little memory.
     pub(super) async fn provide<T>(
         &self,
         listener: Option<Listener>,
@@ -237,10 +219,6 @@ fn next_data(file: &File, offset: u64, length: u64) -> io::Result<Option<(u64, u
 }
 
 /// Writes the memory and the state of a guest to a directory. Pages of zero bytes become holes.
-///
-/// # Errors
-///
-/// When a file cannot be read or written.
 pub(super) fn write_snapshot(memory: OwnedFd, state: OwnedFd, directory: &Path) -> io::Result<()> {
     let mut memory = File::from(memory);
     let length = memory.metadata()?.len();

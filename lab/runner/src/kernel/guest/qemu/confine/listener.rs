@@ -68,10 +68,6 @@ impl Listener {
 
     /// Waits until the process opens `path`, and has the call return a descriptor of `file`
     /// with the access that this process has.
-    ///
-    /// # Errors
-    ///
-    /// When the process ends before, or the kernel fails.
     pub(crate) async fn replace(self, path: &Path, file: &File) -> io::Result<OpenResult> {
         let path = path.as_os_str().as_bytes();
         loop {

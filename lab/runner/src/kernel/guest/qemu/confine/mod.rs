@@ -93,12 +93,8 @@ pub(crate) struct Confined {
     pub listener: Option<Listener>,
 }
 
-/// Starts `program`, an absolute path without symbolic links.
-///
-/// # Errors
-///
-/// When the program cannot be executed, or a part of the confinement fails for another reason than
-/// that this machine does not allow it.
+/// Starts `program`, an absolute path without symbolic links. Parts of the confinement that this
+/// machine does not allow are no errors.
 pub(crate) fn spawn(
     program: &Path,
     arguments: &[OsString],
