@@ -60,7 +60,7 @@ pub async fn qemu_version() -> Result<(String, DisallowedLayers), GuestError> {
     Ok((qemu.version, lacks))
 }
 
-/// Time limits of a guest.
+/// Time limits of a guest. Time in which QEMU waits for a processor does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
     /// From the start of QEMU until the agent is ready, for a guest that boots.

@@ -68,8 +68,8 @@ fn read_names(path: &Path) -> Vec<String> {
 /// Whether the agent finds a program.
 pub(crate) fn has_program(name: &str) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
-    svclab_agent::PATH.split(':').any(|directory| {
-        fs::metadata(Path::new(directory).join(name))
+    svclab_agent::find_program(name).is_some_and(|path| {
+        fs::metadata(path)
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     })
 }

@@ -107,12 +107,6 @@ impl Host {
             .get_or_init(|| Modules::new(&lists::read_lists()))
     }
 
-    /// Whether the agent finds a program on this host.
-    #[must_use]
-    pub fn has_program(&self, name: &str) -> bool {
-        lists::has_program(name)
-    }
-
     /// Checks that this host meets the requirements of a plan. Building a plan without missing
     /// requirements makes the kernel load no module.
     ///
@@ -132,7 +126,7 @@ impl Host {
         MissingRequirements::check(
             needs,
             self.modules(),
-            |name| self.has_program(name),
+            lists::has_program,
             capabilities::check_host_root,
         )
     }
