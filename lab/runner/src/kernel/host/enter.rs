@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::processes::children;
+use super::processes::children_of_thread;
 use crate::kernel::agent::session::Session;
 
 /// Returns the command that runs a program inside a namespace of a running lab. `None` if the agent
@@ -26,7 +26,10 @@ pub(super) fn find_agent_process(process: u32) -> Option<u32> {
     if is_namespace_init(&status) {
         return Some(process);
     }
-    children(process).into_iter().find_map(find_agent_process)
+    // Without the children of other threads, which can be other programs.
+    children_of_thread(process, process)
+        .into_iter()
+        .find_map(find_agent_process)
 }
 
 /// Whether a process is PID 1 of a PID namespace below that of the caller, by its `status` file.

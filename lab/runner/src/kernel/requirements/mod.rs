@@ -1,4 +1,4 @@
-//! What a plan requires of a kernel: modules, programs, privileges and memory.
+//! Requirements of plans that a kernel must meet: modules, programs, privileges and memory.
 
 pub(super) mod lab_memory;
 mod missing;

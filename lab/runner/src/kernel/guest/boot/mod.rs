@@ -6,7 +6,7 @@ mod kvm;
 
 use std::fs;
 use std::io::Read as _;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt as _;
@@ -111,17 +111,11 @@ impl BuildInputs {
         let key = self.key(guest, accel);
         tracing::info!("booting {} with {}", guest.release(), accel.name());
         let new_entry = cache.new_entry_directory(SNAPSHOTS, &key)?;
-        let (files, _) = userland::collect_files(&guest.program, &guest.programs())?;
-        let mut archive = fs::read(guest.kernel.directory.join(ARCHIVE_FILE))
-            .map_err(cache.error_of("read a kernel's modules"))?;
-        files
-            .write(&mut archive)
-            .map_err(cache.error_of("write a guest's file system"))?;
+        // The files may belong to another user than QEMU's.
         let kernel = fs::read(guest.kernel.directory.join(KERNEL_FILE))
             .map_err(cache.error_of("read a guest's kernel"))?;
-        // The files may belong to another user than QEMU's.
-        let kernel = snapshot::create_sealed(&kernel)?;
-        let initramfs = snapshot::create_sealed(&archive)?;
+        let kernel = seal(kernel)?;
+        let initramfs = seal(initramfs(guest)?)?;
         let (memory, state) = (snapshot::create_unnamed()?, snapshot::create_unnamed()?);
         let path = snapshot::path_of(&memory);
         let start = StartMode::Boot {
@@ -149,6 +143,25 @@ impl BuildInputs {
         snapshot::prune(cache, guest.kernel.key(), &key);
         Ok(kept)
     }
+}
+
+/// Returns the first file system of a guest: the modules of its kernel and its programs.
+fn initramfs(guest: &Guest) -> Result<Vec<u8>, GuestError> {
+    let cache = &guest.cache;
+    let (files, _) = userland::collect_files(&guest.program, &guest.programs())?;
+    let mut archive = fs::read(guest.kernel.directory.join(ARCHIVE_FILE))
+        .map_err(cache.error_of("read a kernel's modules"))?;
+    files
+        .write(&mut archive)
+        .map_err(cache.error_of("write a guest's file system"))?;
+    Ok(archive)
+}
+
+/// Moves contents to a sealed file, so that they are in memory once.
+fn seal(contents: Vec<u8>) -> Result<OwnedFd, GuestError> {
+    let sealed = snapshot::create_sealed(&contents);
+    drop(contents);
+    sealed
 }
 
 /// Waits until the agent of a booting guest is ready, at most for the time limit without the time
