@@ -278,17 +278,9 @@ fn replace_node_dump_replaces_planned_node() {
     );
     let beside = node.other_iptables.as_ref().unwrap();
     assert_eq!(beside.backend, Backend::Legacy);
-    assert!(
-        beside
-            .v4
-            .text()
-            .contains("--match-set KUBE-CLUSTER-IP dst,dst")
-    );
-    assert!(
-        node.ipset
-            .text()
-            .contains("add KUBE-CLUSTER-IP 10.96.0.10,tcp:80\n")
-    );
+    let (rules, sets) = (beside.v4.text(), node.ipset.text());
+    assert!(rules.contains("--match-set KUBE-CLUSTER-IP dst,dst"));
+    assert!(sets.contains("add KUBE-CLUSTER-IP 10.96.0.10,tcp:80\n"));
     assert_eq!(
         node.ipvs[0].to_string(),
         "-A -t 10.96.0.10:80 -s rr -p 10800\n-a -t 10.96.0.10:80 -r 10.1.0.5:8080 -m -w 1\n"
