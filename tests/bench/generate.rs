@@ -6,12 +6,11 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 use svclab_rules::kube_proxy::{
     Family, KubeProxy, Mode, Objects, ipvs_rules, nftables_rules, rules,
 };
+use svclab_rules::objects::{EndpointSlice, Node, Service};
 
 /// Numbers of services.
 const SIZES: [usize; 3] = [1_000, 5_000, 10_000];

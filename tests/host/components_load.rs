@@ -12,7 +12,8 @@ use svclab_rules::{
     flannel::{self, EarlierFlannel, Flannel, NodeState},
     ip_masq_agent::{self, IpMasqAgent},
 };
-use svclab_ruleset::ipset::{Family, IpsetScript, Set, SetType};
+use svclab_ruleset::Family;
+use svclab_ruleset::ipset::{IpsetScript, Set, SetType};
 use svclab_ruleset::iptables::chains::Chains;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
@@ -306,11 +307,11 @@ fn ipset_every_set_type_restored_reads_back() {
         ),
         ("port", SetType::BitmapPort(0, 65535), "30080"),
     ] {
-        let mut set = Set::new(kind, Family::Inet).with_comments();
+        let mut set = Set::new(kind, Family::V4).with_comments();
         set.add(entry);
         script.add_set(name, set).expect("the name is unused");
     }
-    let mut six = Set::new(SetType::HashIpPort, Family::Inet6)
+    let mut six = Set::new(SetType::HashIpPort, Family::V6)
         .with_hashsize(1024)
         .with_maxelem(65536);
     six.add("fd00::1,udp:53");

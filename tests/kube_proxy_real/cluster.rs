@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use libtest_mimic::Failed;
 use serde_json::{Value, json};
-use svclab_rules::kube_proxy::Objects;
 use svclab_test_support::recordings;
 
 use crate::bench::{ADDRESS, to_value};
@@ -23,12 +22,15 @@ pub struct Cluster {
 impl Cluster {
     /// Reads the objects of the recordings called `name`.
     pub fn recorded(name: &str) -> Result<Self, Failed> {
-        let recorded = recordings::recorded_cluster(name)?;
-        Ok(Self {
-            nodes: recorded.nodes,
-            services: recorded.services,
-            slices: recorded.slices,
-        })
+        let mut cluster = Self::default();
+        for object in recordings::recorded_objects(name)? {
+            match object["kind"].as_str() {
+                Some("Node") => cluster.nodes.push(serde_json::from_value(object)?),
+                Some("Service") => cluster.services.push(serde_json::from_value(object)?),
+                _ => cluster.slices.push(serde_json::from_value(object)?),
+            }
+        }
+        Ok(cluster)
     }
 
     /// Returns two nodes without other objects.
@@ -60,16 +62,13 @@ impl Cluster {
         nodes.chain(services).chain(slices).collect()
     }
 
-    /// Returns the objects for the generator. kube-proxy reads the addresses of the node's
-    /// interfaces from the kernel; `interface_addresses` holds the same addresses.
-    pub fn objects<'a>(&'a self, interface_addresses: &'a [std::net::IpAddr]) -> Objects<'a> {
-        Objects {
-            node: NODE,
-            nodes: &self.nodes,
-            services: &self.services,
-            endpoint_slices: &self.slices,
-            service_cidrs: &[],
-            interface_addresses,
+    /// Returns the objects for the generator.
+    pub fn to_generator(&self) -> recordings::Cluster {
+        recordings::Cluster {
+            nodes: self.nodes.iter().map(Into::into).collect(),
+            services: self.services.iter().map(Into::into).collect(),
+            slices: self.slices.iter().map(Into::into).collect(),
+            service_cidrs: Vec::new(),
         }
     }
 }

@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use libtest_mimic::Failed;
 use svclab_dump::compare::iptables::{Order, compare};
 use svclab_rules::kube_proxy::ipvs::DUMMY;
-use svclab_rules::kube_proxy::{Family, KubeProxy, Mode, ipvs_rules, rules};
+use svclab_rules::kube_proxy::{Family, KubeProxy, Mode, Objects, ipvs_rules, rules};
 use svclab_ruleset::iptables::IptablesRules;
 use svclab_ruleset::iptables::script::IptablesScript;
 
 use crate::bench::ADDRESS;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NODE};
 use crate::marker;
 
 /// State that a kube-proxy has written, as programs print it. All fields but the rules are used in
@@ -55,7 +55,12 @@ fn compare_lines(
     is_compared: impl Fn(&str) -> bool,
 ) -> Result<Option<String>, Failed> {
     let interface_addresses: Vec<IpAddr> = vec!["127.0.0.1".parse()?, ADDRESS.parse()?];
-    let objects = cluster.objects(&interface_addresses);
+    let cluster = cluster.to_generator();
+    // kube-proxy reads the same addresses of the node's interfaces from the kernel.
+    let objects = Objects {
+        interface_addresses: &interface_addresses,
+        ..cluster.objects(NODE)
+    };
     let mut messages = Vec::new();
     if proxy.mode == Mode::Iptables {
         let generated = rules(proxy, &objects, Family::V4)?;

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use svclab_ruleset::Family;
+use svclab_ruleset::tool::DumpedBackend;
 use svclab_ruleset::tool::Format;
-use svclab_ruleset::tool::{DumpedBackend, IpFamily};
+use svclab_ruleset::tool::{DumpedBackend};
 use svclab_test_support::dump::check_dump;
 
 /// Texts with a meaning in at least one format.
@@ -84,11 +86,11 @@ fn apply(text: &mut String, edit: &Edit) {
 /// Formats, each with a file of the project's tests.
 const FILES: [(Format, &str); 8] = [
     (
-        Format::Rules(IpFamily::V4, DumpedBackend::Default),
+        Format::Rules(Family::V4, DumpedBackend::Default),
         "recorded/kube-proxy/v1.36.2/iptables/a_clusterip.cidr.iptables-save",
     ),
     (
-        Format::Rules(IpFamily::V4, DumpedBackend::Default),
+        Format::Rules(Family::V4, DumpedBackend::Default),
         "recorded/odd/iptables-save",
     ),
     (
@@ -103,9 +105,9 @@ const FILES: [(Format, &str); 8] = [
         Format::Links,
         "recorded/kube-proxy/v1.36.2/ipvs/e_all.cidr.ip-addr",
     ),
-    (Format::Routes(IpFamily::V4), "fuzz/seeds/dump_routes/all"),
+    (Format::Routes(Family::V4), "fuzz/seeds/dump_routes/all"),
     (
-        Format::RoutingRules(IpFamily::V4),
+        Format::RoutingRules(Family::V4),
         "fuzz/seeds/dump_policy/rules",
     ),
     (Format::Sysctls, "fuzz/seeds/dump_sysctls/net"),

@@ -5,7 +5,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use svclab_ruleset::tool::{Format, IpFamily};
+use svclab_ruleset::Family;
+use svclab_ruleset::tool::Format;
 
 /// Difference between two dumps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -69,14 +70,14 @@ pub enum DumpLocation {
     /// Routing table.
     Routes {
         /// Address family of the routes.
-        family: IpFamily,
+        family: Family,
         /// Name or number of the table.
         table: String,
     },
     /// Routing rules, which select the routing table.
     Policy {
         /// Address family of the rules.
-        family: IpFamily,
+        family: Family,
     },
     /// Sysctls of the kernel.
     Sysctls,
@@ -172,9 +173,9 @@ impl fmt::Display for Owner {
 
 impl fmt::Display for DumpLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let family = |family: &IpFamily| match family {
-            IpFamily::V4 => "",
-            IpFamily::V6 => "IPv6 ",
+        let family = |family: &Family| match family {
+            Family::V4 => "",
+            Family::V6 => "IPv6 ",
         };
         match self {
             Self::File { program } => write!(f, "output of `{program}`"),

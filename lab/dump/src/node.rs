@@ -9,6 +9,7 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::{one_line, printable};
 use svclab_diagnostic::source::Sources;
 use svclab_diagnostic::source::{FileId, Source};
+use svclab_ruleset::Family;
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::ipvs::saved::Servers;
 use svclab_ruleset::link::Links;
@@ -21,7 +22,7 @@ use svclab_ruleset::sysctl::Sysctls;
 use svclab_ruleset::text::limits::MAX_REPORTED;
 use svclab_ruleset::text::problem::{Problem, ProblemKind};
 use svclab_ruleset::text::{Text, lines};
-use svclab_ruleset::tool::{DumpedBackend, Format, IpFamily};
+use svclab_ruleset::tool::{DumpedBackend, Format};
 use svclab_ruleset::{ipset, iptables, ipvs, link, nft, route, sysctl};
 
 /// Parsed dump of a node. `None` means that the object was not dumped, which differs from an empty
@@ -29,7 +30,7 @@ use svclab_ruleset::{ipset, iptables, ipvs, link, nft, route, sysctl};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeDump {
     /// iptables rules, by address family and by backend of iptables.
-    pub rules: BTreeMap<(IpFamily, DumpedBackend), iptables::IptablesRules>,
+    pub rules: BTreeMap<(Family, DumpedBackend), iptables::IptablesRules>,
     /// Sets of ipset.
     pub sets: Option<Sets>,
     /// Tables of nftables.
@@ -41,9 +42,9 @@ pub struct NodeDump {
     /// Kinds of the interfaces.
     pub kinds: Option<LinkKinds>,
     /// Routes, by the address family of their file. One file can contain routes of both families.
-    pub routes: BTreeMap<IpFamily, Vec<Route>>,
+    pub routes: BTreeMap<Family, Vec<Route>>,
     /// Routing rules, by address family.
-    pub routing_rules: BTreeMap<IpFamily, Vec<PolicyRule>>,
+    pub routing_rules: BTreeMap<Family, Vec<PolicyRule>>,
     /// Sysctls of the kernel.
     pub sysctls: Option<Sysctls>,
     /// Settings of kube-proxy.
@@ -328,7 +329,7 @@ fn with_family(detected: Format, text: &str) -> Format {
         words.any(|word| matches!(word, "-s" | "-d"))
             && words.next().is_some_and(|value| value.contains(':'))
     };
-    Format::Rules(if six { IpFamily::V6 } else { IpFamily::V4 }, backing)
+    Format::Rules(if six { Family::V6 } else { Family::V4 }, backing)
 }
 
 fn unknown_format_error(name: &str, text: &str) -> Diagnostic {

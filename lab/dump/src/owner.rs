@@ -9,7 +9,7 @@ use super::node::NodeDump;
 use crate::compare::iptables::service_port;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Chain, Rule};
-use svclab_ruleset::ipvs::{Transport, VirtualServerKey};
+use svclab_ruleset::ipvs::VirtualServerKey;
 
 /// Name prefixes of kube-proxy's chains that belong to one service port or one of its endpoints.
 const SERVICE_CHAIN_PREFIXES: [&str; 6] = [
@@ -219,11 +219,7 @@ impl Owners {
         else {
             return None;
         };
-        let protocol = match protocol {
-            Transport::Tcp => "tcp",
-            Transport::Udp => "udp",
-            Transport::Sctp => "sctp",
-        };
+        let protocol = protocol.name();
         let service = self.sockets.get(&(protocol, *address, *port));
         let service = service.or_else(|| self.node_ports.get(&(protocol, *port)));
         service.map(|service| Owner::Service(service.clone()))

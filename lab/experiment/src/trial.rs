@@ -263,6 +263,7 @@ mod tests {
             services: Vec::new(),
             slices: Vec::new(),
             service_cidrs: Vec::new(),
+            api_objects: Vec::new(),
             serving: Vec::new(),
             balancers: Vec::new(),
             fabric: Fabric {

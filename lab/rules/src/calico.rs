@@ -30,7 +30,8 @@ use serde::{Deserialize, Serialize};
 
 pub use rule_hash::rule_hashes;
 
-use svclab_ruleset::ipset::{Family, IpsetError, IpsetScript, Set, SetType};
+use svclab_ruleset::Family;
+use svclab_ruleset::ipset::{IpsetError, IpsetScript, Set, SetType};
 use svclab_ruleset::iptables::chains::Chains;
 use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
@@ -143,7 +144,7 @@ impl Calico {
 /// lacks.
 pub fn ipsets(config: &Calico) -> Result<IpsetScript, CalicoError> {
     config.check()?;
-    let mut all_pools = Set::new(SetType::HashNet, Family::Inet).with_maxelem(MAX_IPSET_SIZE);
+    let mut all_pools = Set::new(SetType::HashNet, Family::V4).with_maxelem(MAX_IPSET_SIZE);
     let mut masqueraded = all_pools.clone();
     for pool in &config.pools {
         let pool = format!("{}/{}", pool.network(), pool.prefix());

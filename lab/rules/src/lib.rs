@@ -11,5 +11,5 @@ pub mod flannel;
 pub mod ip_masq_agent;
 pub mod kube_proxy;
 pub mod kubelet;
-pub mod service;
+pub mod objects;
 pub mod version;

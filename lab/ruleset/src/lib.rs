@@ -4,13 +4,18 @@
 //! `sysctl`. Output: typed state, which renders itself in the format that the program loads. Text
 //! that cannot be parsed gives a [`Problem`](text::problem::Problem) with its position.
 
+mod family;
 pub mod input;
 pub mod ipset;
 pub mod iptables;
 pub mod ipvs;
 pub mod link;
 pub mod nft;
+mod protocol;
 pub mod route;
 pub mod sysctl;
 pub mod text;
 pub mod tool;
+
+pub use family::Family;
+pub use protocol::Protocol;

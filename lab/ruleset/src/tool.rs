@@ -3,29 +3,16 @@
 use std::fmt;
 
 use ipnetwork::IpNetwork;
-use serde::Serialize;
 
+use crate::Family;
 use crate::text::lines;
-
-/// Address family of rules and routes.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema,
-)]
-pub enum IpFamily {
-    /// IPv4.
-    #[serde(rename = "ipv4")]
-    V4,
-    /// IPv6.
-    #[serde(rename = "ipv6")]
-    V6,
-}
 
 /// Format of a file in a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
     /// Output of `iptables-save` or `ip6tables-save`. If both backends are in use, the legacy rules
     /// are the output of `iptables-legacy-save`.
-    Rules(IpFamily, DumpedBackend),
+    Rules(Family, DumpedBackend),
     /// Output of `ipset save`.
     Sets,
     /// Output of `nft list ruleset`.
@@ -37,9 +24,9 @@ pub enum Format {
     /// Output of `ip -d link`.
     LinkDetails,
     /// Output of `ip route`, for one table or for all tables (`table all`).
-    Routes(IpFamily),
+    Routes(Family),
     /// Output of `ip rule`.
-    RoutingRules(IpFamily),
+    RoutingRules(Family),
     /// Output of `sysctl -a`.
     Sysctls,
     /// Command line of kube-proxy, one argument per line.
@@ -60,19 +47,19 @@ pub enum DumpedBackend {
 /// File names of each format, without the part before the last dot. svclab writes the first name.
 const FILE_NAMES: [(Format, &[&str]); 15] = [
     (
-        Format::Rules(IpFamily::V4, DumpedBackend::Default),
+        Format::Rules(Family::V4, DumpedBackend::Default),
         &["iptables-save", "iptables-nft-save", "iptables"],
     ),
     (
-        Format::Rules(IpFamily::V6, DumpedBackend::Default),
+        Format::Rules(Family::V6, DumpedBackend::Default),
         &["ip6tables-save", "ip6tables-nft-save", "ip6tables"],
     ),
     (
-        Format::Rules(IpFamily::V4, DumpedBackend::Legacy),
+        Format::Rules(Family::V4, DumpedBackend::Legacy),
         &["iptables-legacy-save"],
     ),
     (
-        Format::Rules(IpFamily::V6, DumpedBackend::Legacy),
+        Format::Rules(Family::V6, DumpedBackend::Legacy),
         &["ip6tables-legacy-save"],
     ),
     (Format::Sets, &["ipset-save", "ipset"]),
@@ -84,18 +71,15 @@ const FILE_NAMES: [(Format, &[&str]); 15] = [
     (Format::Links, &["ip-addr", "ip-address", "ip-a"]),
     (Format::LinkDetails, &["ip-link", "ip-d-link"]),
     (
-        Format::Routes(IpFamily::V4),
+        Format::Routes(Family::V4),
         &["ip-route", "ip-4-route", "ip-route-table-all"],
     ),
     (
-        Format::Routes(IpFamily::V6),
+        Format::Routes(Family::V6),
         &["ip-6-route", "ip-6-route-table-all"],
     ),
-    (
-        Format::RoutingRules(IpFamily::V4),
-        &["ip-rule", "ip-4-rule"],
-    ),
-    (Format::RoutingRules(IpFamily::V6), &["ip-6-rule"]),
+    (Format::RoutingRules(Family::V4), &["ip-rule", "ip-4-rule"]),
+    (Format::RoutingRules(Family::V6), &["ip-6-rule"]),
     (Format::ProxyFlags, &["kube-proxy-cmdline"]),
     (Format::ProxyConfiguration, &["kube-proxy-config"]),
 ];
@@ -135,19 +119,19 @@ impl Format {
     #[must_use]
     pub fn command(self) -> &'static str {
         match self {
-            Self::Rules(IpFamily::V4, DumpedBackend::Default) => "iptables-save",
-            Self::Rules(IpFamily::V6, DumpedBackend::Default) => "ip6tables-save",
-            Self::Rules(IpFamily::V4, DumpedBackend::Legacy) => "iptables-legacy-save",
-            Self::Rules(IpFamily::V6, DumpedBackend::Legacy) => "ip6tables-legacy-save",
+            Self::Rules(Family::V4, DumpedBackend::Default) => "iptables-save",
+            Self::Rules(Family::V6, DumpedBackend::Default) => "ip6tables-save",
+            Self::Rules(Family::V4, DumpedBackend::Legacy) => "iptables-legacy-save",
+            Self::Rules(Family::V6, DumpedBackend::Legacy) => "ip6tables-legacy-save",
             Self::Sets => "ipset save",
             Self::Nft => "nft list ruleset",
             Self::VirtualServers => "ipvsadm -Sn",
             Self::Links => "ip addr",
             Self::LinkDetails => "ip -d link",
-            Self::Routes(IpFamily::V4) => "ip route",
-            Self::Routes(IpFamily::V6) => "ip -6 route",
-            Self::RoutingRules(IpFamily::V4) => "ip rule",
-            Self::RoutingRules(IpFamily::V6) => "ip -6 rule",
+            Self::Routes(Family::V4) => "ip route",
+            Self::Routes(Family::V6) => "ip -6 route",
+            Self::RoutingRules(Family::V4) => "ip rule",
+            Self::RoutingRules(Family::V6) => "ip -6 rule",
             Self::Sysctls => "sysctl -a",
             Self::ProxyFlags => "tr '\\0' '\\n' < /proc/PID/cmdline",
             Self::ProxyConfiguration => "cat kube-proxy.conf",
@@ -161,7 +145,7 @@ impl Format {
     pub const fn is_never_empty(self) -> bool {
         matches!(
             self,
-            Self::Links | Self::LinkDetails | Self::RoutingRules(IpFamily::V4) | Self::Sysctls
+            Self::Links | Self::LinkDetails | Self::RoutingRules(Family::V4) | Self::Sysctls
         )
     }
 
@@ -206,19 +190,19 @@ fn detect_line(line: &str) -> Option<Format> {
     let second = words.next().unwrap_or_default();
     let table = ["*nat", "*filter", "*mangle", "*raw", "*security"];
     if table.contains(&first) {
-        return Some(Format::Rules(IpFamily::V4, DumpedBackend::Default));
+        return Some(Format::Rules(Family::V4, DumpedBackend::Default));
     }
     let service = ["-t", "-u", "-f", "--sctp-service"];
     match first {
         "create" if !second.is_empty() => return Some(Format::Sets),
         "-A" | "-a" if service.contains(&second) => return Some(Format::VirtualServers),
-        "-A" => return Some(Format::Rules(IpFamily::V4, DumpedBackend::Default)),
+        "-A" => return Some(Format::Rules(Family::V4, DumpedBackend::Default)),
         "table" if line.ends_with('{') => return Some(Format::Nft),
         "default" if matches!(second, "via" | "dev" | "nhid") => {
             return Some(Format::Routes(if line.contains(':') {
-                IpFamily::V6
+                Family::V6
             } else {
-                IpFamily::V4
+                Family::V4
             }));
         }
         _ => {}
@@ -229,9 +213,9 @@ fn detect_line(line: &str) -> Option<Format> {
         .or_else(|| parse_network(second).filter(|_| ROUTE_TYPES.contains(&first)));
     if let Some(to) = route {
         return Some(Format::Routes(if to.is_ipv6() {
-            IpFamily::V6
+            Family::V6
         } else {
-            IpFamily::V4
+            Family::V4
         }));
     }
     if first.contains('.') && second == "=" {
@@ -242,7 +226,7 @@ fn detect_line(line: &str) -> Option<Format> {
         return None;
     }
     if matches!(second, "from" | "not") {
-        return Some(Format::RoutingRules(IpFamily::V4));
+        return Some(Format::RoutingRules(Family::V4));
     }
     (second.ends_with(':') && line.contains('<')).then_some(Format::Links)
 }
@@ -256,20 +240,20 @@ mod tests {
         for (name, format) in [
             (
                 "iptables-save",
-                Format::Rules(IpFamily::V4, DumpedBackend::Default),
+                Format::Rules(Family::V4, DumpedBackend::Default),
             ),
             (
                 "a.cidr.ip6tables-save",
-                Format::Rules(IpFamily::V6, DumpedBackend::Default),
+                Format::Rules(Family::V6, DumpedBackend::Default),
             ),
             (
                 "iptables-legacy-save",
-                Format::Rules(IpFamily::V4, DumpedBackend::Legacy),
+                Format::Rules(Family::V4, DumpedBackend::Legacy),
             ),
             ("ipvsadm-Sn", Format::VirtualServers),
             ("ipset-save.txt", Format::Sets),
             ("a.cidr.nft", Format::Nft),
-            ("ip-6-route", Format::Routes(IpFamily::V6)),
+            ("ip-6-route", Format::Routes(Family::V6)),
             ("sysctl-a", Format::Sysctls),
         ] {
             assert_eq!(Format::from_file_name(name), Some(format), "{name}");
@@ -283,7 +267,7 @@ mod tests {
         for (text, format) in [
             (
                 "# Generated by iptables-save\n*nat\n",
-                Some(Format::Rules(IpFamily::V4, DumpedBackend::Default)),
+                Some(Format::Rules(Family::V4, DumpedBackend::Default)),
             ),
             ("create A hash:ip family inet\n", Some(Format::Sets)),
             (
@@ -294,19 +278,19 @@ mod tests {
             ("1: lo: <LOOPBACK> mtu 65536\n", Some(Format::Links)),
             (
                 "10.0.0.0/8 dev eth0\ndefault via 10.0.0.1 dev eth0\n",
-                Some(Format::Routes(IpFamily::V4)),
+                Some(Format::Routes(Family::V4)),
             ),
             (
                 "default via fe80::1 dev eth0\n",
-                Some(Format::Routes(IpFamily::V6)),
+                Some(Format::Routes(Family::V6)),
             ),
             (
                 "blackhole fd00::/8 metric 1\n",
-                Some(Format::Routes(IpFamily::V6)),
+                Some(Format::Routes(Family::V6)),
             ),
             (
                 "0:\tfrom all lookup local\n",
-                Some(Format::RoutingRules(IpFamily::V4)),
+                Some(Format::RoutingRules(Family::V4)),
             ),
             ("net.ipv4.ip_forward = 1\n", Some(Format::Sysctls)),
             ("", None),

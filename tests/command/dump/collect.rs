@@ -129,8 +129,8 @@ fn collect_node_every_shell_writes_complete_dump() {
             Format::Sets,
             Format::Nft,
             Format::Sysctls,
-            Format::RoutingRules(svclab_ruleset::tool::IpFamily::V4),
-            Format::Routes(svclab_ruleset::tool::IpFamily::V4),
+            Format::RoutingRules(svclab_ruleset::Family::V4),
+            Format::Routes(svclab_ruleset::Family::V4),
         ] {
             assert!(dump.has(format), "{shell:?}: {format}");
         }

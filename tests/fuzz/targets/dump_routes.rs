@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use svclab_ruleset::Family;
 use svclab_ruleset::tool::Format;
-use svclab_ruleset::tool::IpFamily;
 use svclab_test_support::dump::check_dump;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = check_dump(Format::Routes(IpFamily::V4), bytes);
+    let _ = check_dump(Format::Routes(Family::V4), bytes);
 });

@@ -4,10 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use svclab_ruleset::Family;
 use svclab_ruleset::tool::Format;
-use svclab_ruleset::tool::{DumpedBackend, IpFamily};
+use svclab_ruleset::tool::{DumpedBackend};
 use svclab_test_support::dump::check_dump;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = check_dump(Format::Rules(IpFamily::V4, DumpedBackend::Default), bytes);
+    let _ = check_dump(Format::Rules(Family::V4, DumpedBackend::Default), bytes);
 });

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 
 use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::print::{BuildPhase, batch_commands};
+use svclab_ruleset::Protocol;
 use svclab_ruleset::ipvs::{
-    Forwarding, RealServer, SchedulerFlags, Timeouts, Transport, VirtualServer, VirtualServerKey,
+    Forwarding, RealServer, SchedulerFlags, Timeouts, VirtualServer, VirtualServerKey,
 };
 use svclab_test_support::block_on;
 use svclab_test_support::cases::prepare_case;
@@ -21,7 +22,7 @@ fn real_server(to: &str, weight: u32, forwarding: Forwarding) -> RealServer {
 }
 
 fn server_by_address(
-    protocol: Transport,
+    protocol: Protocol,
     address: &str,
     scheduler: &str,
     persistence: Option<u32>,
@@ -54,7 +55,7 @@ fn server_by_mark(mark: u32, v6: bool, scheduler: &str, servers: Vec<RealServer>
 /// Returns every kind of virtual server, real server and scheduler.
 fn every_kind_of_server() -> Vec<VirtualServer> {
     use Forwarding::{Masquerade, Route, Tunnel};
-    use Transport::{Sctp, Tcp, Udp};
+    use Protocol::{Sctp, Tcp, Udp};
     let mut servers = vec![
         server_by_address(
             Tcp,

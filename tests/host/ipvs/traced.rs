@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use svclab_ruleset::Protocol;
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::{Plan, Probe};
 use svclab_ruleset::input::Input;
 use svclab_ruleset::ipvs::{
-    Forwarding, RealServer, SchedulerFlags, Transport, VirtualServer, VirtualServerKey,
+    Forwarding, RealServer, SchedulerFlags, VirtualServer, VirtualServerKey,
 };
 use svclab_test_support::guests::new_guest;
 use svclab_test_support::{block_on, small_plan};
@@ -49,7 +50,7 @@ fn plan() -> Plan {
             router.links[0].addresses.push(socket(served).ip().into());
             router.ipvs.push(VirtualServer {
                 key: VirtualServerKey::Address {
-                    protocol: Transport::Tcp,
+                    protocol: Protocol::Tcp,
                     address: socket(served).ip(),
                     port: socket(served).port(),
                 },

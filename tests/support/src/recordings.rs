@@ -4,12 +4,10 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::networking::v1::ServiceCIDR;
 use serde_json::Value;
 use svclab_rules::kube_proxy::history::NFT_OBEYS_MASQUERADE_FLAG;
 use svclab_rules::kube_proxy::{Family, KubeProxy, Mode, Objects};
+use svclab_rules::objects::{EndpointSlice, Node, Service, ServiceCidr};
 use svclab_ruleset::tool::Format;
 
 use crate::root;
@@ -253,10 +251,23 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     pub services: Vec<Service>,
     pub slices: Vec<EndpointSlice>,
-    pub service_cidrs: Vec<ServiceCIDR>,
+    pub service_cidrs: Vec<ServiceCidr>,
 }
 
 impl Cluster {
+    pub fn from_objects(objects: Vec<Value>) -> Result<Self> {
+        let mut cluster = Self::default();
+        for object in objects {
+            match object["kind"].as_str() {
+                Some("Node") => cluster.nodes.push(serde_json::from_value(object)?),
+                Some("Service") => cluster.services.push(serde_json::from_value(object)?),
+                Some("EndpointSlice") => cluster.slices.push(serde_json::from_value(object)?),
+                other => return Err(format!("unexpected kind {other:?}").into()),
+            }
+        }
+        Ok(cluster)
+    }
+
     pub fn objects<'a>(&'a self, node: &'a str) -> Objects<'a> {
         Objects {
             node,
@@ -271,28 +282,26 @@ impl Cluster {
 
 /// Reads the objects of the recordings called `name`.
 pub fn recorded_cluster(name: &str) -> Result<Cluster> {
-    read_cluster(&home().join("objects").join(format!("{name}.json")))
+    Cluster::from_objects(recorded_objects(name)?)
+}
+
+/// Reads the objects of the recordings called `name`, as an API server serves them.
+pub fn recorded_objects(name: &str) -> Result<Vec<Value>> {
+    read_objects(&home().join("objects").join(format!("{name}.json")))
 }
 
 /// Reads a ruleset that kube-proxy's own tests expect, and its objects.
 pub fn golden(name: &str) -> Result<(String, Cluster)> {
     let folder = home().join("golden");
     let text = fs::read_to_string(folder.join(format!("{name}.iptables-restore")))?;
-    Ok((text, read_cluster(&folder.join(format!("{name}.json")))?))
+    let objects = read_objects(&folder.join(format!("{name}.json")))?;
+    Ok((text, Cluster::from_objects(objects)?))
 }
 
-fn read_cluster(path: &Path) -> Result<Cluster> {
+fn read_objects(path: &Path) -> Result<Vec<Value>> {
     let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let mut list: Value = serde_json::from_str(&text)?;
-    let mut cluster = Cluster::default();
-    let items = list["items"].as_array_mut().ok_or("not a List")?;
-    for item in items.drain(..) {
-        match item["kind"].as_str() {
-            Some("Node") => cluster.nodes.push(serde_json::from_value(item)?),
-            Some("Service") => cluster.services.push(serde_json::from_value(item)?),
-            Some("EndpointSlice") => cluster.slices.push(serde_json::from_value(item)?),
-            other => return Err(format!("unexpected kind {other:?}").into()),
-        }
-    }
-    Ok(cluster)
+    Ok(std::mem::take(
+        list["items"].as_array_mut().ok_or("not a List")?,
+    ))
 }

@@ -35,7 +35,8 @@ use super::difference::{Difference, DumpChange, DumpLocation, Owner, Side};
 use super::node::NodeDump;
 use super::owner::Owners;
 use iptables::Order;
-use svclab_ruleset::tool::{DumpedBackend, Format, IpFamily};
+use svclab_ruleset::Family;
+use svclab_ruleset::tool::{DumpedBackend, Format};
 
 /// Returns the differences of the second dump from the first. Only formats that both dumps have are
 /// compared; a format that one dump lacks is one difference.
@@ -137,7 +138,7 @@ impl Comparison<'_> {
         }
     }
 
-    fn compare_rules(&mut self, ip: IpFamily, backing: DumpedBackend) {
+    fn compare_rules(&mut self, ip: Family, backing: DumpedBackend) {
         let key = (ip, backing);
         let (Some(a), Some(b)) = (self.first.rules.get(&key), self.second.rules.get(&key)) else {
             return;

@@ -6,9 +6,9 @@ use super::super::difference::{DumpChange, DumpLocation, Owner};
 use super::super::lists::{self, ListItem};
 use super::super::owner;
 use super::Comparison;
+use svclab_ruleset::Family;
 use svclab_ruleset::route::Route;
 use svclab_ruleset::route::rule::PolicyRule;
-use svclab_ruleset::tool::IpFamily;
 
 /// Attributes that change by themselves.
 const VOLATILE_ATTRIBUTES: [&str; 1] = ["expires"];
@@ -34,7 +34,7 @@ pub(super) fn compare(comparison: &mut Comparison<'_>, first: &[Route], second: 
     }
 }
 
-type Tables<'r> = BTreeMap<(IpFamily, &'r str), Vec<&'r Route>>;
+type Tables<'r> = BTreeMap<(Family, &'r str), Vec<&'r Route>>;
 
 fn tables(routes: &[Route]) -> Tables<'_> {
     let mut tables = Tables::new();
@@ -47,12 +47,7 @@ fn tables(routes: &[Route]) -> Tables<'_> {
     tables
 }
 
-fn add_differences(
-    to: &mut Comparison<'_>,
-    family: IpFamily,
-    table: &str,
-    changes: Vec<DumpChange>,
-) {
+fn add_differences(to: &mut Comparison<'_>, family: Family, table: &str, changes: Vec<DumpChange>) {
     for change in changes {
         let owner = match &change {
             DumpChange::Item { item, .. } | DumpChange::Moved { item, .. } => route_owner(item),
@@ -105,7 +100,7 @@ fn route_items(routes: &[&Route]) -> Vec<ListItem> {
 
 pub(super) fn compare_policy(
     to: &mut Comparison<'_>,
-    family: IpFamily,
+    family: Family,
     first: &[PolicyRule],
     second: &[PolicyRule],
 ) {

@@ -5,6 +5,7 @@
 
 use thiserror::Error;
 
+use svclab_ruleset::Family;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::replay::{ReplayReport, replace_node};
@@ -188,7 +189,7 @@ fn check_references(
 mod tests {
     use super::*;
     use svclab_model::plan::{Backend, Iptables};
-    use svclab_ruleset::tool::{DumpedBackend, IpFamily};
+    use svclab_ruleset::tool::{DumpedBackend};
 
     fn lab() -> Plan {
         Plan {
@@ -211,7 +212,7 @@ mod tests {
 
     fn dump(rules: &str) -> NodeDump {
         let mut dump = NodeDump::default();
-        let key = (IpFamily::V4, DumpedBackend::Default);
+        let key = (Family::V4, DumpedBackend::Default);
         dump.rules.insert(key, IptablesRules::parse(rules).unwrap());
         dump
     }

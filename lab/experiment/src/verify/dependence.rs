@@ -38,9 +38,8 @@ impl CasePair {
         {
             return Dependence::Run;
         }
-        let spec = service.and_then(|(service, _)| service.spec.as_ref());
-        match spec.and_then(|spec| spec.session_affinity.as_deref()) {
-            None | Some("None") => Dependence::None,
+        match service.and_then(|(service, _)| service.affinity_seconds) {
+            None => Dependence::None,
             Some(_) => Dependence::Affinity,
         }
     }
@@ -94,16 +93,10 @@ impl CasePair {
             let endpoints = outcomes.filter_map(|(outcome, _)| outcome.endpoint.clone());
             endpoints.collect()
         };
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let modes = kube_proxies(&self.new.case.spec).map(|proxy| proxy.mode.to_string());
         let modes: Vec<String> = modes.collect::<BTreeSet<_>>().into_iter().collect();
         (endpoints.len() > 1).then(|| ShareGroup {
-            service: format!(
-                "service/{}/{}:{}",
-                text(&service.metadata.namespace),
-                text(&service.metadata.name),
-                port.port
-            ),
+            service: format!("service/{}:{}", service.full_name(), port.port),
             modes: modes.join(", "),
             endpoints,
             by_client,

@@ -106,7 +106,8 @@ fn link_flags(link: &LinkState) -> BTreeSet<String> {
 mod tests {
     use super::*;
     use svclab_model::plan::VirtualServer;
-    use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport};
+    use svclab_ruleset::Protocol;
+    use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags};
 
     fn kernel_state() -> KernelState {
         let real = |to: &str| RealServer {
@@ -122,7 +123,7 @@ mod tests {
                 .to_owned(),
             ipvs: vec![VirtualServer {
                 key: VirtualServerKey::Address {
-                    protocol: Transport::Tcp,
+                    protocol: Protocol::Tcp,
                     address: "10.20.0.1".parse().unwrap(),
                     port: 443,
                 },

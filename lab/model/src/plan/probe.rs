@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use svclab_ruleset::ipvs::Transport;
+use svclab_ruleset::Protocol;
 
 /// Server in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl fmt::Display for ProbeProtocol {
     }
 }
 
-impl TryFrom<ProbeProtocol> for Transport {
+impl TryFrom<ProbeProtocol> for Protocol {
     type Error = ProbeProtocol;
 
     fn try_from(protocol: ProbeProtocol) -> Result<Self, ProbeProtocol> {

@@ -12,6 +12,7 @@ use indexmap::IndexMap;
 
 use crate::cluster::{Cluster, Problem};
 use svclab_model::plan::{MaxWait, Plan, ProbeProtocol, Server, ServerKind};
+use svclab_rules::objects::Service;
 use svclab_scenario::expectation::Row;
 use svclab_scenario::lab::Probe;
 
@@ -175,18 +176,9 @@ fn build_servers(cluster: &Cluster) -> Vec<Server> {
 fn health_servers(cluster: &Cluster) -> Vec<Server> {
     let mut servers = Vec::new();
     for service in &cluster.services {
-        let port = service
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.health_check_node_port);
-        let Some(port) = port
-            .and_then(|port| u16::try_from(port).ok())
-            .filter(|port| *port > 0)
-        else {
+        let Some(port) = service.health_check_node_port else {
             continue;
         };
-        let namespace = service.metadata.namespace.as_deref().unwrap_or("default");
-        let name = service.metadata.name.as_deref().unwrap_or_default();
         for node in cluster
             .nodes
             .iter()
@@ -199,8 +191,8 @@ fn health_servers(cluster: &Cluster) -> Vec<Server> {
                 protocol: ProbeProtocol::Tcp,
                 port,
                 kind: ServerKind::Health {
-                    service: format!("{namespace}/{name}"),
-                    local_endpoints: local_endpoints(cluster, namespace, name, &node.name),
+                    service: service.full_name(),
+                    local_endpoints: local_endpoints(cluster, service, &node.name),
                 },
             });
         }
@@ -209,23 +201,11 @@ fn health_servers(cluster: &Cluster) -> Vec<Server> {
 }
 
 /// Returns the number of ready endpoints of a service on a node.
-fn local_endpoints(cluster: &Cluster, namespace: &str, service: &str, node: &str) -> usize {
-    cluster
-        .slices
-        .iter()
-        .filter(|slice| {
-            let labels = slice.metadata.labels.as_ref();
-            slice.metadata.namespace.as_deref().unwrap_or("default") == namespace
-                && labels
-                    .and_then(|labels| labels.get("kubernetes.io/service-name"))
-                    .map(String::as_str)
-                    == Some(service)
-        })
-        .flat_map(|slice| slice.endpoints.iter().flatten())
-        .filter(|endpoint| endpoint.node_name.as_deref() == Some(node))
-        .filter(|endpoint| {
-            let conditions = endpoint.conditions.as_ref();
-            conditions.is_none_or(|conditions| conditions.ready != Some(false))
-        })
+fn local_endpoints(cluster: &Cluster, service: &Service, node: &str) -> usize {
+    let slices = cluster.slices.iter();
+    slices
+        .filter(|slice| slice.belongs_to(service))
+        .flat_map(|slice| &slice.endpoints)
+        .filter(|endpoint| endpoint.ready && endpoint.node.as_deref() == Some(node))
         .count()
 }

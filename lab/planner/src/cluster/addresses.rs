@@ -3,13 +3,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1 as core;
-
-use super::build::ClusterInputs;
-use super::problem::{Problem, object_ref, place};
+use super::problem::{Problem, place};
 use super::subnets::{Member, Subnet, has_overlap};
 use super::{Host, Node, Pod};
-use svclab_rules::service::{cluster_ips, name_of, namespace_of};
+use svclab_rules::objects::Service;
+use svclab_scenario::lab::LabSpec;
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
 /// Reports addresses that several nodes, hosts, pods or cluster IPs share.
@@ -17,7 +15,7 @@ pub(super) fn check_unique_addresses(
     nodes: &[Node],
     pods: &[Pod],
     hosts: &[Host],
-    services: &[core::Service],
+    services: &[Service],
     problems: &mut Vec<Problem>,
 ) {
     let node_addresses = nodes.iter().flat_map(|node| {
@@ -48,15 +46,11 @@ pub(super) fn check_unique_addresses(
         )
     });
     let service_addresses = services.iter().flat_map(|service| {
-        let document = object_ref(ObjectKind::Service, &service.metadata);
-        cluster_ips(service).into_iter().map(move |ip| {
+        let document = DocumentRef::object(ObjectKind::Service, &service.namespace, &service.name);
+        service.cluster_ips.iter().map(move |ip| {
             (
-                ip,
-                format!(
-                    "the cluster IP of service `{}/{}`",
-                    namespace_of(service),
-                    name_of(service)
-                ),
+                *ip,
+                format!("the cluster IP of service `{}`", service.full_name()),
                 Problem::new(document.clone(), place!["spec", "clusterIP"], ""),
             )
         })
@@ -78,15 +72,10 @@ pub(super) fn check_unique_addresses(
 }
 
 /// Returns a problem without a message at the address of a subnet's first member.
-fn problem_at_subnet(subnet: &Subnet, nodes: &[Node], inputs: &ClusterInputs<'_>) -> Problem {
+fn problem_at_subnet(subnet: &Subnet, nodes: &[Node], spec: &LabSpec) -> Problem {
     match subnet.members.first() {
         Some(Member::Host(index)) => {
-            let name = inputs
-                .spec
-                .hosts
-                .keys()
-                .nth(*index)
-                .map_or("", String::as_str);
+            let name = spec.hosts.keys().nth(*index).map_or("", String::as_str);
             Problem::in_lab(place!["spec", "hosts", name, "address"], "")
         }
         Some(Member::Node(index)) => Problem::new(
@@ -102,13 +91,14 @@ fn problem_at_subnet(subnet: &Subnet, nodes: &[Node], inputs: &ClusterInputs<'_>
 pub(super) fn check_disjoint_networks(
     nodes: &[Node],
     subnets: &[Subnet],
-    inputs: &ClusterInputs<'_>,
+    spec: &LabSpec,
+    services: &[Service],
     problems: &mut Vec<Problem>,
 ) {
     for (index, subnet) in subnets.iter().enumerate() {
         for earlier in &subnets[..index] {
             if has_overlap(subnet.network, earlier.network) {
-                let mut problem = problem_at_subnet(subnet, nodes, inputs);
+                let mut problem = problem_at_subnet(subnet, nodes, spec);
                 problem.message = format!(
                     "the subnets {} and {} overlap",
                     earlier.network, subnet.network
@@ -147,8 +137,8 @@ pub(super) fn check_disjoint_networks(
             }
         }
     }
-    for service in inputs.services {
-        for ip in cluster_ips(service) {
+    for service in services {
+        for ip in service.cluster_ips.iter().copied() {
             let subnet = subnets
                 .iter()
                 .find(|subnet| subnet.network.contains(ip))
@@ -161,7 +151,7 @@ pub(super) fn check_disjoint_networks(
             if let Some(inside) = subnet.or(cidr) {
                 problems.push(
                     Problem::new(
-                        object_ref(ObjectKind::Service, &service.metadata),
+                        DocumentRef::object(ObjectKind::Service, &service.namespace, &service.name),
                         place!["spec", "clusterIP"],
                         format!("the cluster IP {ip} lies in {inside}"),
                     )

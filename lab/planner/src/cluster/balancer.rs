@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-
 use super::problem::{Problem, place};
 use super::{Node, ObjectName};
 use svclab_diagnostic::suggest::did_you_mean;
-use svclab_rules::service::{ingress_ips, name_of, namespace_of};
+use svclab_rules::objects::{EndpointSlice, Service};
 use svclab_scenario::lab::{LoadBalancerSpec, Target};
 
 /// A load balancer.
@@ -53,7 +50,7 @@ pub struct Backend {
 /// Objects from which balancers are built.
 pub(super) struct BalancerInputs<'a> {
     pub nodes: &'a [Node],
-    pub services: &'a [core::Service],
+    pub services: &'a [Service],
     pub slices: &'a [EndpointSlice],
 }
 
@@ -78,13 +75,9 @@ pub(super) fn build_balancer(
     let Some(service) = inputs
         .services
         .iter()
-        .find(|each| namespace_of(each) == namespace && name_of(each) == service_name)
+        .find(|each| each.namespace == namespace && each.name == service_name)
     else {
-        let names: Vec<String> = inputs
-            .services
-            .iter()
-            .map(|each| format!("{}/{}", namespace_of(each), name_of(each)))
-            .collect();
+        let names: Vec<String> = inputs.services.iter().map(Service::full_name).collect();
         problems.push(
             Problem::in_lab(
                 path("service"),
@@ -97,7 +90,7 @@ pub(super) fn build_balancer(
         );
         return None;
     };
-    let addresses = ingress_ips(service);
+    let addresses = service.ingress_ips();
     if addresses.is_empty() {
         problems.push(
             Problem::in_lab(
@@ -119,19 +112,15 @@ pub(super) fn build_balancer(
         );
     }
     let nodes = backend_nodes(name, spec, inputs.nodes, problems);
-    let object = service.spec.as_ref();
-    let ports = object
-        .and_then(|object| object.ports.as_ref())
-        .into_iter()
-        .flatten();
+    let ports = service.ports.iter();
     let ports: Vec<BalancerPort> = ports
         .filter_map(|port| {
-            let protocol = port.protocol.as_deref().unwrap_or("TCP").to_lowercase();
-            let number = u16::try_from(port.port).ok()?;
+            let protocol = port.protocol.name().to_owned();
+            let number = port.port;
             let backends = match spec.target {
-                Target::Pods => ready_endpoints(inputs, service, port.name.as_deref()),
+                Target::Pods => ready_endpoints(inputs, service, &port.name),
                 Target::NodePort => {
-                    let Some(node_port) = port.node_port.and_then(|port| u16::try_from(port).ok()) else {
+                    let Some(node_port) = port.node_port else {
                         problems.push(
                             Problem::in_lab(path("service"), format!("port {number} of service `{}` has no nodePort", spec.service))
                                 .with_help("add `nodePort: 30080` to the port of the Service, or `target: pods` to the balancer".to_owned()),
@@ -152,10 +141,7 @@ pub(super) fn build_balancer(
         service: (namespace.to_owned(), service_name.to_owned()),
         addresses,
         ports,
-        health_check_node_port: object
-            .and_then(|object| object.health_check_node_port)
-            .and_then(|port| u16::try_from(port).ok())
-            .filter(|port| *port > 0),
+        health_check_node_port: service.health_check_node_port,
         spec: spec.clone(),
     })
 }
@@ -223,65 +209,25 @@ fn backend_nodes(
 }
 
 /// Returns the ready endpoints of a service port.
-fn ready_endpoints(
-    inputs: &BalancerInputs<'_>,
-    service: &core::Service,
-    port: Option<&str>,
-) -> Vec<Backend> {
-    inputs
+fn ready_endpoints(inputs: &BalancerInputs<'_>, service: &Service, port: &str) -> Vec<Backend> {
+    let mut backends = Vec::new();
+    for slice in inputs
         .slices
         .iter()
-        .filter(|slice| {
-            slice.metadata.namespace.as_deref().unwrap_or("default") == namespace_of(service)
-                && slice
-                    .metadata
-                    .labels
-                    .as_ref()
-                    .and_then(|labels| labels.get("kubernetes.io/service-name"))
-                    .map(String::as_str)
-                    == Some(name_of(service))
-        })
-        .flat_map(|slice| {
-            let ports = slice
-                .ports
-                .iter()
-                .flatten()
-                .filter(|each| each.name.as_deref().unwrap_or("") == port.unwrap_or(""));
-            let numbers: Vec<u16> = ports
-                .filter_map(|each| u16::try_from(each.port?).ok())
-                .collect();
-            let endpoints = slice.endpoints.iter().flatten();
-            let ready = endpoints.filter(|endpoint| {
-                endpoint
-                    .conditions
-                    .as_ref()
-                    .is_none_or(|conditions| conditions.ready != Some(false))
-            });
-            ready
-                .flat_map(|endpoint| {
-                    endpoint
-                        .addresses
-                        .iter()
-                        .map(|address| (address, endpoint.node_name.as_ref()))
-                        .collect::<Vec<_>>()
-                })
-                .flat_map(|(address, node)| {
-                    let node = node
-                        .and_then(|node| inputs.nodes.iter().position(|each| each.name == *node));
-                    let ip = address.parse::<IpAddr>().ok();
-                    numbers
-                        .iter()
-                        .filter_map(|number| {
-                            Some(Backend {
-                                to: SocketAddr::new(ip?, *number),
-                                node,
-                            })
-                        })
-                        .collect::<Vec<_>>()
-                })
-                .collect::<Vec<_>>()
-        })
-        .collect()
+        .filter(|slice| slice.belongs_to(service))
+    {
+        for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.ready) {
+            let is_node = |node: &Node| Some(&node.name) == endpoint.node.as_ref();
+            let node = inputs.nodes.iter().position(is_node);
+            for ip in &endpoint.addresses {
+                let addresses = slice
+                    .port_numbers(port)
+                    .map(|port| SocketAddr::new(*ip, port));
+                backends.extend(addresses.map(|to| Backend { to, node }));
+            }
+        }
+    }
+    backends
 }
 
 impl Balancer {

@@ -4,6 +4,7 @@ use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
+use serde_json::Value;
 
 use super::addresses;
 use super::balancer::{BalancerInputs, build_balancer, check_ports_unique};
@@ -15,6 +16,7 @@ use super::serving::{ServerCandidates, served_ports};
 use super::subnets::{build_subnets, network_of};
 use super::{Cluster, FABRIC, Fabric, Host, INTERNET, Node, Pod};
 use svclab_diagnostic::suggest::did_you_mean;
+use svclab_rules::objects::{self, Service, ServiceCidr};
 use svclab_scenario::lab::LabSpec;
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
@@ -55,16 +57,22 @@ pub fn build(inputs: &ClusterInputs<'_>) -> Result<Cluster, Vec<Problem>> {
         .iter()
         .filter_map(|object| build_pod(object, &nodes, inputs.spec.calico.is_some(), &mut problems))
         .collect();
-    addresses::check_unique_addresses(&nodes, &pods, &hosts, inputs.services, &mut problems);
+    let services: Vec<Service> = inputs.services.iter().map(Service::from).collect();
+    let slices: Vec<_> = inputs
+        .slices
+        .iter()
+        .map(objects::EndpointSlice::from)
+        .collect();
+    addresses::check_unique_addresses(&nodes, &pods, &hosts, &services, &mut problems);
     let subnets = build_subnets(inputs.spec, &nodes, &hosts, &mut problems);
-    addresses::check_disjoint_networks(&nodes, &subnets, inputs, &mut problems);
+    addresses::check_disjoint_networks(&nodes, &subnets, inputs.spec, &services, &mut problems);
     kube_proxy::check_kube_proxies(inputs.spec, &mut problems);
     check_component_requirements(inputs.spec, &nodes, &pods, &mut problems);
     let routes = build_routes(inputs.spec, &nodes, &mut problems);
     let balancer_inputs = BalancerInputs {
         nodes: &nodes,
-        services: inputs.services,
-        slices: inputs.slices,
+        services: &services,
+        slices: &slices,
     };
     let balancers: Vec<_> = inputs
         .spec
@@ -86,16 +94,17 @@ pub fn build(inputs: &ClusterInputs<'_>) -> Result<Cluster, Vec<Problem>> {
         pods: &pods,
         hosts: &hosts,
     };
-    let serving = served_ports(&machines, inputs.pods, inputs.slices, host_ports);
+    let serving = served_ports(&machines, inputs.pods, &slices, host_ports);
     Ok(Cluster {
         serving,
         balancers,
+        api_objects: api_objects(inputs, &nodes),
         nodes,
         pods,
         hosts,
-        services: inputs.services.to_vec(),
-        slices: inputs.slices.to_vec(),
-        service_cidrs: inputs.service_cidrs.to_vec(),
+        services,
+        slices,
+        service_cidrs: inputs.service_cidrs.iter().map(ServiceCidr::from).collect(),
         fabric: Fabric {
             kind: inputs.spec.fabric.kind,
             subnets,
@@ -108,6 +117,27 @@ pub fn build(inputs: &ClusterInputs<'_>) -> Result<Cluster, Vec<Problem>> {
         ip_masq_agent: inputs.spec.ip_masq_agent.clone(),
         docker: inputs.spec.docker.clone(),
     })
+}
+
+/// Returns the objects that an API server serves to real kube-proxies; none without them.
+fn api_objects(inputs: &ClusterInputs<'_>, nodes: &[Node]) -> Vec<Value> {
+    if !nodes.iter().any(Node::has_real_kube_proxy) {
+        return Vec::new();
+    }
+    let nodes = inputs.nodes.iter().map(to_json);
+    let services = inputs.services.iter().map(to_json);
+    let slices = inputs.slices.iter().map(to_json);
+    let service_cidrs = inputs.service_cidrs.iter().map(to_json);
+    nodes
+        .chain(services)
+        .chain(slices)
+        .chain(service_cidrs)
+        .collect()
+}
+
+/// Converts an object to JSON. Objects parsed from YAML always convert.
+fn to_json<T: serde::Serialize>(object: &T) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
 }
 
 /// Reports nodes of the lab document without a `Node` object, and nodes with a reserved name.

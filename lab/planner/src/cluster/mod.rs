@@ -17,9 +17,7 @@ use std::net::IpAddr;
 
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::networking::v1::ServiceCIDR;
+use serde_json::Value;
 
 use svclab_model::plan::Backend;
 use svclab_rules::calico::Calico;
@@ -27,6 +25,7 @@ use svclab_rules::docker::Docker;
 use svclab_rules::flannel::Flannel;
 use svclab_rules::ip_masq_agent::IpMasqAgent;
 use svclab_rules::kube_proxy::KubeProxy;
+use svclab_rules::objects::{self, EndpointSlice, Service, ServiceCidr};
 use svclab_scenario::lab::{ByHand, FabricKind, ForeignSources, Leftovers};
 
 pub use balancer::{Backend as BalancerBackend, Balancer, BalancerPort};
@@ -53,11 +52,13 @@ pub struct Cluster {
     /// External hosts.
     pub hosts: Vec<Host>,
     /// Objects of kind `Service`.
-    pub services: Vec<core::Service>,
+    pub services: Vec<Service>,
     /// Objects of kind `EndpointSlice`.
     pub slices: Vec<EndpointSlice>,
     /// Objects of kind `ServiceCIDR`: the networks of cluster IPs.
-    pub service_cidrs: Vec<ServiceCIDR>,
+    pub service_cidrs: Vec<ServiceCidr>,
+    /// Objects of the API server, as JSON. Empty if no node runs a real kube-proxy.
+    pub api_objects: Vec<Value>,
     /// Served ports of pods, nodes and hosts.
     pub serving: Vec<ServedPort>,
     /// Load balancers of the lab.
@@ -81,8 +82,8 @@ pub struct Cluster {
 pub struct Node {
     /// Name of the `Node` object.
     pub name: String,
-    /// `Node` object as written.
-    pub object: core::Node,
+    /// `Node` object.
+    pub object: objects::Node,
     /// Internal addresses with the prefix length of their subnets: at least one, at most one for
     /// each family.
     pub addresses: Vec<IpNetwork>,

@@ -4,8 +4,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use k8s_openapi::api::core::v1 as core;
-use svclab_rules::service::{cluster_ips, external_ips, ingress_ips, name_of, namespace_of};
+use svclab_rules::objects::Service;
 
 use super::Cluster;
 use svclab_diagnostic::suggest::suggest;
@@ -132,12 +131,18 @@ impl Reference {
     }
 }
 
+fn cluster_ips(service: &Service) -> Vec<IpAddr> {
+    service.cluster_ips.clone()
+}
+
+fn external_ips(service: &Service) -> Vec<IpAddr> {
+    service.external_ips.clone()
+}
+
 impl Cluster {
     /// Returns all names of objects with addresses, for suggestions.
     fn known_names(&self) -> Vec<String> {
-        let service = |kind: &str, service: &core::Service| {
-            format!("{kind}/{}/{}", namespace_of(service), name_of(service))
-        };
+        let service = |kind: &str, service: &Service| format!("{kind}/{}", service.full_name());
         self.pods
             .iter()
             .map(super::Pod::reference)
@@ -147,13 +152,13 @@ impl Cluster {
             .chain(
                 self.services
                     .iter()
-                    .filter(|each| !ingress_ips(each).is_empty())
+                    .filter(|each| !each.ingress.is_empty())
                     .map(|each| service("lb", each)),
             )
             .chain(
                 self.services
                     .iter()
-                    .filter(|each| !external_ips(each).is_empty())
+                    .filter(|each| !each.external_ips.is_empty())
                     .map(|each| service("external", each)),
             )
             .collect()
@@ -204,7 +209,7 @@ impl Cluster {
                 name,
                 "service",
                 "has no load balancer address in `status.loadBalancer.ingress`",
-                ingress_ips,
+                Service::ingress_ips,
             )?,
             ObjectName::External(..) => {
                 self.service_addresses(name, "service", "has no `spec.externalIPs`", external_ips)?
@@ -218,7 +223,7 @@ impl Cluster {
         name: &ObjectName,
         kind: &str,
         error: &str,
-        addresses: fn(&core::Service) -> Vec<IpAddr>,
+        addresses: fn(&Service) -> Vec<IpAddr>,
     ) -> Result<Vec<IpAddr>, NameError> {
         let service = self
             .service(name)
@@ -226,9 +231,8 @@ impl Cluster {
         let found = addresses(service);
         if found.is_empty() {
             return Err(NameError::new(format!(
-                "service {}/{} {error}",
-                namespace_of(service),
-                name_of(service)
+                "service {} {error}",
+                service.full_name()
             )));
         }
         Ok(found)
@@ -236,7 +240,7 @@ impl Cluster {
 
     /// Returns the service of a service, load balancer or external name; `None` for other names.
     #[must_use]
-    pub fn service(&self, name: &ObjectName) -> Option<&core::Service> {
+    pub fn service(&self, name: &ObjectName) -> Option<&Service> {
         let (ObjectName::Service(namespace, name)
         | ObjectName::LoadBalancer(namespace, name)
         | ObjectName::External(namespace, name)) = name
@@ -245,7 +249,7 @@ impl Cluster {
         };
         self.services
             .iter()
-            .find(|each| name_of(each) == name && namespace_of(each) == namespace)
+            .find(|each| each.name == *name && each.namespace == *namespace)
     }
 
     /// Returns the network namespace from which the packets of a probe source start.
@@ -294,17 +298,17 @@ impl Cluster {
             .iter()
             .find(|node| node.addresses.iter().any(|own| own.ip() == address));
         let host = self.hosts.iter().find(|host| host.address.ip() == address);
-        let service = |kind: &str, addresses: fn(&core::Service) -> Vec<IpAddr>| {
+        let service = |kind: &str, addresses: fn(&Service) -> Vec<IpAddr>| {
             self.services
                 .iter()
                 .find(|each| addresses(each).contains(&address))
-                .map(|each| format!("{kind}/{}/{}", namespace_of(each), name_of(each)))
+                .map(|each| format!("{kind}/{}", each.full_name()))
         };
         pod.map(super::Pod::reference)
             .or_else(|| node.map(|node| node.name.clone()))
             .or_else(|| host.map(|host| host.name.clone()))
             .or_else(|| service("service", cluster_ips))
-            .or_else(|| service("lb", ingress_ips))
+            .or_else(|| service("lb", Service::ingress_ips))
             .or_else(|| service("external", external_ips))
     }
 }

@@ -83,7 +83,7 @@ pub(super) fn build_node(
     let pod_cidrs = pod_cidrs(object, &document, problems);
     Some(Node {
         name,
-        object: object.clone(),
+        object: object.into(),
         addresses,
         pod_cidrs,
         sysctls: node_spec

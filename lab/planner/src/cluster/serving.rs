@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
 use super::{Host, Node, Pod};
 use svclab_model::plan::ProbeProtocol;
+use svclab_rules::objects::{EndpointSlice, SliceEndpoint};
 use svclab_scenario::endpoints::declared_ports;
 
 /// A served port and the object that serves it.
@@ -47,18 +47,10 @@ pub(super) fn served_ports(
         pod_ports.extend(ports.map(|port| (machines.netns(pod), port, pod.reference())));
     }
     for slice in slices {
-        let ports = slice.ports.iter().flatten();
-        let ports: Vec<u16> = ports
-            .filter_map(|port| u16::try_from(port.port?).ok())
-            .collect();
-        let namespace = slice.metadata.namespace.as_deref().unwrap_or("default");
-        for endpoint in slice.endpoints.iter().flatten() {
-            for address in endpoint
-                .addresses
-                .iter()
-                .filter_map(|text| text.parse().ok())
-            {
-                if let Some(pod) = machines.pod_at(namespace, endpoint, address) {
+        let ports: Vec<u16> = slice.ports.iter().map(|port| port.port).collect();
+        for endpoint in &slice.endpoints {
+            for address in endpoint.addresses.iter().copied() {
+                if let Some(pod) = machines.pod_at(&slice.namespace, endpoint, address) {
                     if !declared.contains_key(&pod.reference()) {
                         let endpoint_ports = with_both_protocols(&ports)
                             .map(|port| (machines.netns(pod), port, pod.reference()));
@@ -134,12 +126,9 @@ impl ServerCandidates<'_> {
 
     /// Returns the pod with an endpoint's address. The pod that the endpoint refers to takes
     /// precedence over other pods outside the host network.
-    fn pod_at(&self, namespace: &str, endpoint: &Endpoint, address: IpAddr) -> Option<&Pod> {
-        let target = endpoint.target_ref.as_ref();
-        let target = target.filter(|target| target.kind.as_deref() == Some("Pod"));
-        let target = target.and_then(|target| target.name.as_deref());
+    fn pod_at(&self, namespace: &str, endpoint: &SliceEndpoint, address: IpAddr) -> Option<&Pod> {
         let is_target = |pod: &&Pod| {
-            Some(pod.name.as_str()) == target
+            Some(&pod.name) == endpoint.pod.as_ref()
                 && pod.namespace == namespace
                 && pod.ips.contains(&address)
         };

@@ -10,7 +10,8 @@ use serde_json::Value;
 use svclab_dump::NodeDump;
 use svclab_model::evidence::{Attempt, Verdict};
 use svclab_model::plan::Backend;
-use svclab_ruleset::tool::{DumpedBackend, IpFamily};
+use svclab_ruleset::Family;
+use svclab_ruleset::tool::DumpedBackend;
 use svclab_scenario::expectation::ANY;
 
 /// Dump of one node.
@@ -199,7 +200,7 @@ fn has_link_with_prefix(dump: &NodeDump, prefix: &str) -> bool {
 /// Returns the iptables backend of the rules. If both have output, the backend with rules.
 fn rules_backend(dump: &NodeDump) -> Backend {
     let has_rules = |backing| {
-        let rules = dump.rules.get(&(IpFamily::V4, backing));
+        let rules = dump.rules.get(&(Family::V4, backing));
         rules.is_some_and(|rules| !rules.tables.is_empty())
     };
     if has_rules(DumpedBackend::Legacy) && !has_rules(DumpedBackend::Default) {

@@ -16,7 +16,7 @@ use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 use svclab_ruleset::iptables::{IptablesRules, Rule, TableRules};
 use svclab_ruleset::nft;
-use svclab_ruleset::tool::{DumpedBackend, Format, IpFamily};
+use svclab_ruleset::tool::{DumpedBackend, Format};
 
 /// Removes the rejected items from a node, with all items that depend on them. Returns the removed
 /// items; none if the dump does not contain them.
@@ -574,9 +574,9 @@ fn rule_line(chain: &str, rule: &Rule) -> String {
 /// Returns the dumped rules that a program loads.
 fn dumped_rules<'d>(dump: &'d NodeDump, program: &str) -> Option<(Format, &'d IptablesRules)> {
     let ip = if program.starts_with("ip6") {
-        IpFamily::V6
+        Family::V6
     } else {
-        IpFamily::V4
+        Family::V4
     };
     let is_legacy = program.contains("legacy");
     let backing = if is_legacy && dump.rules.contains_key(&(ip, DumpedBackend::Legacy)) {

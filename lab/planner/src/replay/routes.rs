@@ -12,9 +12,9 @@ use svclab_model::plan::{
     Link, LinkKind, Mac, MultipathRoute, Namespace, Neighbour, NextHop, Plan, Route, RouteKind,
     RoutingAction, RoutingRule,
 };
+use svclab_ruleset::Family;
 use svclab_ruleset::route::Route as Dumped;
 use svclab_ruleset::route::rule::PolicyRule as DumpedRule;
-use svclab_ruleset::tool::IpFamily;
 
 /// Built-in routing tables (iproute2, `etc/iproute2/rt_tables`).
 const BUILT_IN_TABLES: [(&str, u32); 3] = [("local", 255), ("main", 254), ("default", 253)];
@@ -47,9 +47,9 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
     let mut kept: Vec<Route> = namespace.routes.clone();
     kept.retain(|route| {
         let ip = if route.to.is_ipv4() {
-            IpFamily::V4
+            Family::V4
         } else {
-            IpFamily::V6
+            Family::V6
         };
         !dump.routes.contains_key(&ip)
     });
@@ -148,7 +148,7 @@ pub(super) fn plan_route(
         Some(link) if link.down => return Ok(None),
         Some(_) => {}
     }
-    let v4 = route.ip == IpFamily::V4;
+    let v4 = route.ip == Family::V4;
     let to = match &*route.to {
         "default" if v4 => "0.0.0.0/0".parse(),
         "default" => "::/0".parse(),
@@ -208,8 +208,8 @@ fn can_be_link_route(route: &Dumped) -> bool {
 fn is_kernel_link_route(route: &Dumped) -> bool {
     let metric = route.attributes.get("metric");
     match route.ip {
-        IpFamily::V4 => matches!(metric, None | Some("0")),
-        IpFamily::V6 => matches!(metric, None | Some("256")),
+        Family::V4 => matches!(metric, None | Some("0")),
+        Family::V6 => matches!(metric, None | Some("256")),
     }
 }
 
@@ -232,9 +232,9 @@ fn removed_link_routes(namespace: &Namespace, dump: &NodeDump) -> Vec<(IpNetwork
     {
         for address in &link.addresses {
             let ip = if address.is_ipv4() {
-                IpFamily::V4
+                Family::V4
             } else {
-                IpFamily::V6
+                Family::V6
             };
             let full_prefix = if address.is_ipv4() { 32 } else { 128 };
             let Ok(network) = IpNetwork::new(address.network(), address.prefix()) else {
@@ -275,8 +275,8 @@ pub(super) fn plan_multipath_route(
 ) -> Result<MultipathRoute, &'static str> {
     let attributes = &route.attributes;
     let to = match (&*route.to, route.ip) {
-        ("default", IpFamily::V4) => "0.0.0.0/0".parse(),
-        ("default", IpFamily::V6) => "::/0".parse(),
+        ("default", Family::V4) => "0.0.0.0/0".parse(),
+        ("default", Family::V6) => "::/0".parse(),
         (to, _) => to.parse(),
     };
     let to: IpNetwork = to.map_err(|_| "its destination is not a network")?;
@@ -438,7 +438,7 @@ const SUPPORTED_ATTRIBUTES: [&str; 14] = [
 ];
 
 pub(super) fn plan_routing_rule(
-    ip: IpFamily,
+    ip: Family,
     rule: &DumpedRule,
     dump: &NodeDump,
 ) -> Result<RoutingRule, &'static str> {
@@ -485,7 +485,7 @@ pub(super) fn plan_routing_rule(
     };
     Ok(RoutingRule {
         priority: rule.priority,
-        v6: ip == IpFamily::V6,
+        v6: ip == Family::V6,
         inverted: rule.inverted,
         from: network("from")?,
         to: network("to")?,

@@ -1,6 +1,7 @@
 //! Replays rules, sets, nftables tables and virtual servers of a dumped node.
 
 use super::report::{ReplayReport, count_noun};
+use svclab_ruleset::Family;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};
 use svclab_ruleset::iptables;
@@ -8,7 +9,7 @@ use svclab_ruleset::iptables::script::IptablesScript;
 use svclab_ruleset::ipvs::saved::{SavedVirtualServer as Dumped, Servers};
 use svclab_ruleset::ipvs::{RealServer, SchedulerFlags};
 use svclab_ruleset::nft::Ruleset;
-use svclab_ruleset::tool::{DumpedBackend, Format, IpFamily};
+use svclab_ruleset::tool::{DumpedBackend, Format};
 
 /// Tables of iptables-nft in nftables.
 const IPTABLES_TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
@@ -72,13 +73,13 @@ fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut Repl
         .map_or_else(Backend::default, |own| own.backend);
     let mut backends = Vec::new();
     for backing in [DumpedBackend::Default, DumpedBackend::Legacy] {
-        let dumped_rules = |ip: IpFamily| dump.rules.get(&(ip, backing));
-        if dumped_rules(IpFamily::V4).is_none() && dumped_rules(IpFamily::V6).is_none() {
+        let dumped_rules = |ip: Family| dump.rules.get(&(ip, backing));
+        if dumped_rules(Family::V4).is_none() && dumped_rules(Family::V6).is_none() {
             continue;
         }
         let has_file_with = |word: &str| {
             let files =
-                [IpFamily::V4, IpFamily::V6].map(|ip| dump.files.get(&Format::Rules(ip, backing)));
+                [Family::V4, Family::V6].map(|ip| dump.files.get(&Format::Rules(ip, backing)));
             files.into_iter().flatten().any(|file| file.contains(word))
         };
         let backend = match backing {
@@ -90,7 +91,7 @@ fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut Repl
             backend,
             ..Iptables::default()
         };
-        for (ip, input) in [(IpFamily::V4, &mut rules.v4), (IpFamily::V6, &mut rules.v6)] {
+        for (ip, input) in [(Family::V4, &mut rules.v4), (Family::V6, &mut rules.v6)] {
             if let Some(dumped) = dumped_rules(ip) {
                 *input = IptablesScript::from(dumped).into();
                 report_rule_count(dumped, ip, backing, dump, report);
@@ -98,7 +99,7 @@ fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut Repl
             }
             // A family that was not dumped keeps the rules of the plan.
             if let Some(own) = planned.as_ref().filter(|own| own.backend == backend) {
-                let own = if ip == IpFamily::V4 { &own.v4 } else { &own.v6 };
+                let own = if ip == Family::V4 { &own.v4 } else { &own.v6 };
                 input.clone_from(own);
             }
         }
@@ -124,7 +125,7 @@ fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut Repl
 
 fn report_rule_count(
     dumped: &iptables::IptablesRules,
-    ip: IpFamily,
+    ip: Family,
     backing: DumpedBackend,
     dump: &NodeDump,
     report: &mut ReplayReport,
@@ -152,8 +153,8 @@ fn accounting_names(text: &str) -> Vec<String> {
 fn native_tables(nft: &Ruleset, dump: &NodeDump) -> Ruleset {
     let is_iptables_table = |family: &str, name: &str| {
         let ip = match family {
-            "ip" => IpFamily::V4,
-            "ip6" => IpFamily::V6,
+            "ip" => Family::V4,
+            "ip6" => Family::V6,
             _ => return false,
         };
         IPTABLES_TABLES.contains(&name) && dump.rules.contains_key(&(ip, DumpedBackend::Default))

@@ -13,9 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub use svclab_model::plan::Mode;
 use thiserror::Error;
 
-use super::family::Family;
 use super::ipvs::Timeout;
 use super::version::Version;
+use svclab_ruleset::Family;
 
 /// kube-proxy of one node.
 ///

@@ -18,9 +18,10 @@ use super::history::{
     CONNTRACK_LOAD_BALANCER_IPS, CONNTRACK_NEW_LOAD_BALANCER_IPS, CONNTRACK_NEW_NODE_PORTS,
     CONNTRACK_READY, CONNTRACK_RECONCILED, CONNTRACK_SERVING,
 };
-use super::services::{Protocol, ServicePort, service_ports};
+use super::services::{ServicePort, service_ports};
 use super::{Family, KubeProxy, KubeProxyError, Mode, Objects, Version};
 use svclab_model::plan::{ConntrackFilter, ReplySource};
+use svclab_ruleset::Protocol;
 
 /// Returns the conntrack entries that `proxy` deletes for `family` when the objects change from
 /// `before` to `after`. All changes of one call belong to one sync.
@@ -229,18 +230,14 @@ impl ConntrackCleanup {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1 as core;
-    use k8s_openapi::api::discovery::v1 as discovery;
     use serde_json::json;
 
     use super::*;
+    use crate::objects::{EndpointSlice, Service};
 
     /// Returns a DNS service and its endpoints, each with the conditions ready, serving and
     /// terminating.
-    fn objects(
-        kind: &str,
-        endpoints: &[(&str, [bool; 3])],
-    ) -> (core::Service, discovery::EndpointSlice) {
+    fn objects(kind: &str, endpoints: &[(&str, [bool; 3])]) -> (Service, EndpointSlice) {
         let service = json!({
             "metadata": {"name": "dns", "namespace": "default"},
             "spec": {
@@ -272,9 +269,7 @@ mod tests {
         )
     }
 
-    fn objects_of(
-        (services, slices): &(Vec<core::Service>, Vec<discovery::EndpointSlice>),
-    ) -> Objects<'_> {
+    fn objects_of((services, slices): &(Vec<Service>, Vec<EndpointSlice>)) -> Objects<'_> {
         Objects {
             node: "node-1",
             nodes: &[],
@@ -295,7 +290,7 @@ mod tests {
         before: Option<&[(&str, [bool; 3])]>,
         after: Option<&[(&str, [bool; 3])]>,
     ) -> Vec<String> {
-        type All = (Vec<core::Service>, Vec<discovery::EndpointSlice>);
+        type All = (Vec<Service>, Vec<EndpointSlice>);
         let lists = |endpoints: Option<&[(&str, [bool; 3])]>| -> All {
             let both = endpoints.map(|endpoints| objects(kind, endpoints));
             both.into_iter().unzip()

@@ -8,19 +8,15 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use k8s_openapi::api::discovery::v1 as discovery;
-
 use super::KubeProxyError;
-use super::family::Family;
 use super::history::{
     ENDPOINTS_BY_IP, ENDPOINTS_OBJECTS, HEADLESS_LABEL, LABELS_APPLY_TO_BOTH, NODE_HINTS,
     TERMINATING_DUPLICATE_IGNORED, UNREADY_ENDPOINTS_KEPT,
 };
-use super::services::{HEADLESS, PROXY_NAME, Protocol, ServicePort};
+use super::services::ServicePort;
 use super::version::Version;
-
-/// Label with the name of the service to which an endpoint slice belongs.
-const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+use crate::objects::{EndpointSlice, SliceEndpoint};
+use svclab_ruleset::{Family, Protocol};
 
 /// Address and port that serve a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,18 +70,16 @@ impl EndpointMap {
     ///
     /// Returns a [`KubeProxyError`] for an address or protocol that the API server rejects.
     pub fn new(
-        slices: &[discovery::EndpointSlice],
+        slices: &[EndpointSlice],
         node: &str,
         version: Version,
         family: Family,
     ) -> Result<Self, KubeProxyError> {
         let mut map = Self::default();
         for slice in slices {
-            let labels = slice.metadata.labels.as_ref();
-            let service = labels.and_then(|labels| labels.get(SERVICE_LABEL));
-            if let Some(service) = service
+            if let Some(service) = &slice.service
                 && is_watched(slice, version)
-                && slice.address_type == family.name()
+                && slice.family == Some(family)
             {
                 map.add_slice(slice, service, node, version)?;
             }
@@ -117,41 +111,33 @@ impl EndpointMap {
 
     fn add_slice(
         &mut self,
-        slice: &discovery::EndpointSlice,
+        slice: &EndpointSlice,
         service: &str,
         node: &str,
         version: Version,
     ) -> Result<(), KubeProxyError> {
-        let namespace = slice.metadata.namespace.as_deref().unwrap_or("default");
-        let invalid_field = |field, value: &str| KubeProxyError::EndpointSlice {
-            slice: format!(
-                "{namespace}/{}",
-                slice.metadata.name.as_deref().unwrap_or_default()
-            ),
-            field,
-            value: value.to_owned(),
-        };
-        for port in slice.ports.as_deref().unwrap_or(&[]) {
-            let Some(number) = port.port.and_then(|n| u16::try_from(n).ok()) else {
-                continue;
-            };
-            let protocol = Protocol::from_name(port.protocol.as_deref()).ok_or_else(|| {
-                invalid_field("protocol", port.protocol.as_deref().unwrap_or_default())
-            })?;
+        if let Some(invalid) = &slice.invalid {
+            return Err(KubeProxyError::EndpointSlice {
+                slice: format!("{}/{}", slice.namespace, slice.name),
+                field: invalid.field,
+                value: invalid.value.clone(),
+            });
+        }
+        for port in &slice.ports {
             let key = Key {
-                namespace: namespace.to_owned(),
+                namespace: slice.namespace.clone(),
                 service: service.to_owned(),
-                port: port.name.clone().unwrap_or_default(),
-                protocol,
+                port: port.name.clone(),
+                protocol: port.protocol,
             };
             let endpoints = self.by_port.entry(key).or_default();
-            for endpoint in slice.endpoints.as_deref().unwrap_or(&[]) {
+            for endpoint in &slice.endpoints {
                 // kube-proxy ignores further addresses of an endpoint.
-                let Some(text) = endpoint.addresses.first() else {
+                let Some(ip) = endpoint.addresses.first() else {
                     continue;
                 };
-                let ip: IpAddr = text.parse().map_err(|_| invalid_field("addresses", text))?;
-                let endpoint = read_endpoint(endpoint, SocketAddr::new(ip, number), node, version);
+                let address = SocketAddr::new(*ip, port.port);
+                let endpoint = build_endpoint(endpoint, address, node, version);
                 if endpoint.ready || version.has(&UNREADY_ENDPOINTS_KEPT) {
                     insert_endpoint(endpoints, endpoint, version);
                 }
@@ -163,11 +149,9 @@ impl EndpointMap {
 
 /// Whether kube-proxy watches a slice, by the labels of the slice or of the `Endpoints` object from
 /// which the controller derives it.
-fn is_watched(slice: &discovery::EndpointSlice, version: Version) -> bool {
-    let labels = slice.metadata.labels.as_ref();
-    let has_label = |label| labels.is_some_and(|labels| labels.contains_key(label));
-    let is_headless = has_label(HEADLESS) && version.has(&HEADLESS_LABEL);
-    let is_other_proxys = has_label(PROXY_NAME) && version.has(&LABELS_APPLY_TO_BOTH);
+fn is_watched(slice: &EndpointSlice, version: Version) -> bool {
+    let is_headless = slice.labels.headless && version.has(&HEADLESS_LABEL);
+    let is_other_proxys = slice.labels.other_proxy && version.has(&LABELS_APPLY_TO_BOTH);
     !is_headless && !is_other_proxys
 }
 
@@ -194,50 +178,45 @@ fn insert_endpoint(endpoints: &mut Vec<Endpoint>, endpoint: Endpoint, version: V
     }
 }
 
-fn read_endpoint(
-    endpoint: &discovery::Endpoint,
+fn build_endpoint(
+    endpoint: &SliceEndpoint,
     address: SocketAddr,
     node: &str,
     version: Version,
 ) -> Endpoint {
-    let conditions = endpoint.conditions.as_ref();
-    let hints = endpoint.hints.as_ref();
-    let zones = hints.and_then(|hints| hints.for_zones.as_deref());
-    let nodes = hints
-        .filter(|_| version.has(&NODE_HINTS))
-        .and_then(|hints| hints.for_nodes.as_deref());
+    let obeys_nodes = version.has(&NODE_HINTS);
     Endpoint {
         address,
-        local: endpoint.node_name.as_deref() == Some(node),
-        ready: conditions.and_then(|c| c.ready).unwrap_or(true),
-        serving: conditions.and_then(|c| c.serving).unwrap_or(true),
-        terminating: conditions.and_then(|c| c.terminating).unwrap_or(false),
-        zone_hints: zones
-            .unwrap_or(&[])
-            .iter()
-            .map(|zone| zone.name.clone())
-            .collect(),
-        node_hints: nodes
-            .unwrap_or(&[])
-            .iter()
-            .map(|node| node.name.clone())
-            .collect(),
+        local: endpoint.node.as_deref() == Some(node),
+        ready: endpoint.ready,
+        serving: endpoint.serving,
+        terminating: endpoint.terminating,
+        zone_hints: endpoint.zone_hints.clone(),
+        node_hints: if obeys_nodes {
+            endpoint.node_hints.clone()
+        } else {
+            Vec::new()
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::SERVICE_NAME;
     use serde_json::{Value, json};
+
+    const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+    const HEADLESS: &str = "service.kubernetes.io/headless";
 
     /// Returns the endpoints of `ns/svc` as `IP:port`, each with its readiness, of slices that
     /// contain one endpoint each.
     fn endpoints_of_slices(version: &str, endpoints: &[(u16, Value)]) -> Vec<(String, bool)> {
-        let slices: Vec<discovery::EndpointSlice> = endpoints
+        let slices: Vec<EndpointSlice> = endpoints
             .iter()
             .map(|(port, endpoint)| {
                 let slice = json!({
-                    "metadata": {"namespace": "ns", "labels": {SERVICE_LABEL: "svc"}},
+                    "metadata": {"namespace": "ns", "labels": {SERVICE_NAME: "svc"}},
                     "addressType": "IPv4",
                     "ports": [{"name": "p", "port": port}],
                     "endpoints": [endpoint]
@@ -348,7 +327,7 @@ mod tests {
     fn endpoint_map_labelled_slice_is_ignored_by_version() {
         let is_watching = |version: &str, label: &str| {
             let slice = json!({
-                "metadata": {"namespace": "ns", "labels": {SERVICE_LABEL: "svc", label: ""}},
+                "metadata": {"namespace": "ns", "labels": {SERVICE_NAME: "svc", label: ""}},
                 "addressType": "IPv4",
                 "ports": [{"name": "p", "port": 8080}],
                 "endpoints": [endpoint("here", true, false)]

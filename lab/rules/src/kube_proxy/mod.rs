@@ -7,9 +7,6 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::discovery::v1 as discovery;
-use k8s_openapi::api::networking::v1 as networking;
 use thiserror::Error;
 
 pub mod change;
@@ -17,7 +14,6 @@ pub mod config;
 mod config_file;
 pub mod conntrack;
 pub mod endpoints;
-pub mod family;
 mod flags;
 pub mod history;
 mod iptables;
@@ -33,12 +29,13 @@ pub use config::{
     Cidrs, ConfigError, DetectLocalMode, KubeProxy, Mode, NodePortAddress, sync_timeout,
 };
 pub use config_file::{config_file, is_needed as needs_config_file};
-pub use family::Family;
 pub use flags::flags;
 pub use iptables::chains;
 pub use ipvs::IpvsRules;
+pub use svclab_ruleset::Family;
 pub use version::{Version, VersionError};
 
+use crate::objects::{self, EndpointSlice, Service, ServiceCidr};
 use endpoints::EndpointMap;
 use svclab_ruleset::ipset::IpsetError;
 use svclab_ruleset::iptables::script::IptablesScript;
@@ -51,14 +48,14 @@ pub struct Objects<'a> {
     /// Name of the node that kube-proxy runs on.
     pub node: &'a str,
     /// Nodes of the cluster; only the node named `node` is used.
-    pub nodes: &'a [core::Node],
+    pub nodes: &'a [objects::Node],
     /// Services of the cluster.
-    pub services: &'a [core::Service],
+    pub services: &'a [Service],
     /// Endpoint slices of the cluster. For versions that watch `Endpoints`, the objects that the
     /// endpoints controller would write are derived from these slices.
-    pub endpoint_slices: &'a [discovery::EndpointSlice],
+    pub endpoint_slices: &'a [EndpointSlice],
     /// Networks from which cluster IPs are allocated, for nftables mode from v1.33 on.
-    pub service_cidrs: &'a [networking::ServiceCIDR],
+    pub service_cidrs: &'a [ServiceCidr],
     /// Addresses of all interfaces of the node, for `nodePortAddresses`. If empty, the addresses of
     /// the `Node` object and the loopback addresses are used.
     pub interface_addresses: &'a [IpAddr],
@@ -244,11 +241,9 @@ pub fn families(proxy: &KubeProxy, objects: &Objects<'_>) -> Vec<Family> {
         cidrs.is_some_and(|cidrs| cidrs.for_family(*family).is_some())
     });
     let node_family = || {
-        let node = objects
-            .nodes
-            .iter()
-            .find(|node| has_name(node, objects.node))?;
-        node_addresses(node).first().copied().map(Family::from_ip)
+        let mut nodes = objects.nodes.iter();
+        let node = nodes.find(|node| node.name == objects.node)?;
+        node.ips.first().copied().map(Family::from_ip)
     };
     vec![cidr_family.or_else(node_family).unwrap_or(Family::V4)]
 }
@@ -257,7 +252,7 @@ pub fn families(proxy: &KubeProxy, objects: &Objects<'_>) -> Vec<Family> {
 #[derive(Debug)]
 struct Node<'a> {
     name: &'a str,
-    object: &'a core::Node,
+    object: &'a objects::Node,
     /// Address of the node, with which kube-proxy checks whether a source range admits the node
     /// itself.
     ip: Option<IpAddr>,
@@ -270,17 +265,13 @@ impl<'a> Node<'a> {
         let object = objects
             .nodes
             .iter()
-            .find(|node| has_name(node, objects.node))
+            .find(|node| node.name == objects.node)
             .ok_or_else(|| KubeProxyError::NoSuchNode(objects.node.to_owned()))?;
-        let own_addresses = node_addresses(object);
         let mut interfaces: Vec<IpAddr> = if objects.interface_addresses.is_empty() {
-            let loopback = [
-                IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
-                IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
-            ];
-            loopback
+            let own_addresses = object.ips.iter().copied();
+            [family.localhost()]
                 .into_iter()
-                .chain(own_addresses.iter().copied())
+                .chain(own_addresses)
                 .collect()
         } else {
             objects.interface_addresses.to_vec()
@@ -289,8 +280,10 @@ impl<'a> Node<'a> {
         Ok(Self {
             name: objects.node,
             object,
-            ip: own_addresses
-                .into_iter()
+            ip: object
+                .ips
+                .iter()
+                .copied()
                 .find(|ip| Family::from_ip(*ip) == family),
             interfaces,
         })
@@ -308,35 +301,9 @@ impl<'a> Node<'a> {
     }
 
     fn locality(&self) -> NodeLocality<'a> {
-        let labels = self.object.metadata.labels.as_ref();
         NodeLocality {
             node: self.name,
-            zone: labels
-                .and_then(|labels| labels.get("topology.kubernetes.io/zone"))
-                .map(String::as_str),
+            zone: self.object.zone.as_deref(),
         }
     }
-}
-
-fn has_name(node: &core::Node, name: &str) -> bool {
-    node.metadata.name.as_deref() == Some(name)
-}
-
-/// Returns the addresses of a node, internal ones first: the preference of `GetNodeHostIPs` in
-/// kubernetes/kubernetes `pkg/util/node`.
-fn node_addresses(node: &core::Node) -> Vec<IpAddr> {
-    let listed = node
-        .status
-        .as_ref()
-        .and_then(|status| status.addresses.as_deref())
-        .unwrap_or(&[]);
-    let addresses_of_type = |type_: &'static str| {
-        listed
-            .iter()
-            .filter(move |address| address.type_ == type_)
-            .filter_map(|address| address.address.parse().ok())
-    };
-    addresses_of_type("InternalIP")
-        .chain(addresses_of_type("ExternalIP"))
-        .collect()
 }

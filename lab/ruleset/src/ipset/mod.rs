@@ -8,6 +8,7 @@ use std::fmt;
 use indexmap::{IndexMap, IndexSet};
 use serde::{Deserialize, Serialize};
 
+use crate::Family;
 use crate::input::ProgramInput as _;
 use crate::text::Text;
 use crate::text::attributes::{Attribute, Attributes};
@@ -44,24 +45,6 @@ impl fmt::Display for SetType {
             Self::HashIpPortNet => f.write_str("hash:ip,port,net"),
             Self::BitmapPort(first, last) => write!(f, "bitmap:port range {first}-{last}"),
         }
-    }
-}
-
-/// Address family of a set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Family {
-    /// IPv4.
-    Inet,
-    /// IPv6.
-    Inet6,
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Inet => "inet",
-            Self::Inet6 => "inet6",
-        })
     }
 }
 
@@ -146,7 +129,7 @@ impl Set {
         };
         let values = [
             ("range", range.map(str::to_owned)),
-            ("family", self.family.map(|family| family.to_string())),
+            ("family", self.family.map(|family| family.inet().to_owned())),
             ("hashsize", self.hashsize.map(|buckets| buckets.to_string())),
             ("maxelem", self.maxelem.map(|entries| entries.to_string())),
         ];
@@ -292,12 +275,12 @@ mod tests {
 
     #[test]
     fn ipset_script_display_writes_creates_before_adds() {
-        let mut addresses = Set::new(SetType::HashIpPort, Family::Inet)
+        let mut addresses = Set::new(SetType::HashIpPort, Family::V4)
             .with_hashsize(1024)
             .with_maxelem(65536);
         addresses.add("10.0.0.1,tcp:80");
         addresses.add("10.0.0.1,tcp:80");
-        let mut ports = Set::new(SetType::BitmapPort(0, 65535), Family::Inet);
+        let mut ports = Set::new(SetType::BitmapPort(0, 65535), Family::V4);
         ports.add("30080");
         let mut script = IpsetScript::new();
         script.add_set("A", addresses).expect("valid set");
@@ -314,7 +297,7 @@ mod tests {
     #[test]
     fn ipset_script_append_merges_equal_sets_only() {
         let single_set = |kind, entry: &str| {
-            let mut set = Set::new(kind, Family::Inet);
+            let mut set = Set::new(kind, Family::V4);
             set.add(entry);
             let mut script = IpsetScript::new();
             script.add_set("S", set).expect("valid set");
@@ -328,7 +311,7 @@ mod tests {
             script.get("S").map(|set| set.entries().collect::<Vec<_>>()),
             Some(vec!["10.0.0.0/8", "172.16.0.0/12"])
         );
-        let small = Set::new(SetType::HashNet, Family::Inet).with_maxelem(8);
+        let small = Set::new(SetType::HashNet, Family::V4).with_maxelem(8);
         let mut other_size = IpsetScript::new();
         other_size.add_set("S", small).expect("valid set");
         let errors = [single_set(SetType::HashIp, "10.0.0.1"), other_size]
@@ -341,7 +324,7 @@ mod tests {
 
     #[test]
     fn ipset_script_invalid_name_returns_error() {
-        let set = || Set::new(SetType::HashIp, Family::Inet);
+        let set = || Set::new(SetType::HashIp, Family::V4);
         let mut script = IpsetScript::new();
         assert!(script.add_set("x".repeat(MAX_NAME_LENGTH), set()).is_ok());
         for name in [

@@ -9,11 +9,12 @@ use thiserror::Error;
 use super::classify::{ClassifiedWord, RuleError, WordClass, WordClassifier};
 use super::rule::{self, Rule, shift_problem};
 use super::{Chain, IptablesRules, TableRules, extensions};
+use crate::Family;
 use crate::iptables::script::Table;
 use crate::text::limits::MAX_REPORTED;
 use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Line, Text, lines};
-use crate::tool::{DumpedBackend, Format, IpFamily};
+use crate::tool::{DumpedBackend, Format};
 use svclab_diagnostic::Severity;
 
 /// Error for a text that is not the output of `iptables-save`.
@@ -320,7 +321,7 @@ fn is_rule(line: &str) -> bool {
 }
 
 /// `iptables-save` and `ip6tables-save` print the same lines.
-const SAVE_FORMAT: Format = Format::Rules(IpFamily::V4, DumpedBackend::Default);
+const SAVE_FORMAT: Format = Format::Rules(Family::V4, DumpedBackend::Default);
 
 fn are_counters(text: &str) -> bool {
     let inside = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));

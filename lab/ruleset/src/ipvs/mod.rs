@@ -7,6 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::Protocol;
+
 /// Packets that a virtual server receives.
 #[derive(
     Debug,
@@ -26,7 +28,7 @@ pub enum VirtualServerKey {
     /// Packets to an address and port.
     Address {
         /// Transport protocol of the packets.
-        protocol: Transport,
+        protocol: Protocol,
         /// Destination address of the packets.
         address: IpAddr,
         /// Destination port of the packets.
@@ -39,30 +41,6 @@ pub enum VirtualServerKey {
         /// Whether the virtual server receives IPv6 packets. Otherwise, it receives IPv4 packets.
         is_v6: bool,
     },
-}
-
-/// Transport protocol of an IPVS virtual server.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Transport {
-    /// TCP, `ipvsadm -t`.
-    Tcp,
-    /// UDP, `ipvsadm -u`.
-    Udp,
-    /// SCTP, `ipvsadm --sctp-service`.
-    Sctp,
 }
 
 /// Timeouts of idle IPVS connections, in seconds. 0 keeps the value of the kernel.
@@ -195,9 +173,9 @@ impl fmt::Display for VirtualServerKey {
                 port,
             } => {
                 let option = match protocol {
-                    Transport::Tcp => "-t",
-                    Transport::Udp => "-u",
-                    Transport::Sctp => "--sctp-service",
+                    Protocol::Tcp => "-t",
+                    Protocol::Udp => "-u",
+                    Protocol::Sctp => "--sctp-service",
                 };
                 write!(f, "{option} {}", SocketAddr::new(*address, *port))
             }
@@ -255,7 +233,7 @@ mod tests {
     fn virtual_server_display_matches_ipvsadm_output() {
         let server = VirtualServer {
             key: VirtualServerKey::Address {
-                protocol: Transport::Tcp,
+                protocol: Protocol::Tcp,
                 address: "10.20.0.1".parse().unwrap(),
                 port: 443,
             },

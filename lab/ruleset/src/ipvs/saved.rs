@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use indexmap::IndexMap;
 
-use crate::ipvs::{Forwarding, Transport, VirtualServerKey};
+use crate::Protocol;
+use crate::ipvs::{Forwarding, VirtualServerKey};
 use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Field, Line, Text, fields, lines};
 use crate::tool::Format;
@@ -105,9 +106,9 @@ impl<'t> WordCursor<'t> {
             return Err(self.line_problem());
         };
         let protocol = match option.text {
-            "-t" | "--tcp-service" => Transport::Tcp,
-            "-u" | "--udp-service" => Transport::Udp,
-            "--sctp-service" => Transport::Sctp,
+            "-t" | "--tcp-service" => Protocol::Tcp,
+            "-u" | "--udp-service" => Protocol::Udp,
+            "--sctp-service" => Protocol::Sctp,
             "-f" | "--fwmark-service" => {
                 let mark = self.next_number(option)?;
                 let six = |word: &Field<'_>| matches!(word.text, "-6" | "--ipv6");

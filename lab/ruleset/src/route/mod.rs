@@ -2,16 +2,17 @@
 
 pub mod rule;
 
+use crate::Family;
 use crate::text::attributes::{Attributes, Grammar, ValueKind};
 use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Line, Text, fields, lines};
-use crate::tool::{Format, IpFamily};
+use crate::tool::Format;
 
 /// Route as `ip route` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// Address family of the route.
-    pub ip: IpFamily,
+    pub ip: Family,
     /// Route type, such as `local` or `blackhole`. `None` if none is printed, which means
     /// `unicast`.
     pub kind: Option<Text>,
@@ -111,7 +112,7 @@ const ROUTE: Grammar = &[
 /// Parses the output of `ip route`. Lines that cannot be parsed are skipped and added to
 /// `problems`. `ip` is the family of routes whose text does not show the family.
 #[must_use]
-pub fn parse(text: &Text, ip: IpFamily, problems: &mut Vec<Problem>) -> Vec<Route> {
+pub fn parse(text: &Text, ip: Family, problems: &mut Vec<Problem>) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     let mut follows_valid_route = true;
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
@@ -135,7 +136,7 @@ pub fn parse(text: &Text, ip: IpFamily, problems: &mut Vec<Problem>) -> Vec<Rout
     routes
 }
 
-fn parse_route(text: &Text, ip: IpFamily, line: Line<'_>) -> Result<Route, Problem> {
+fn parse_route(text: &Text, ip: Family, line: Line<'_>) -> Result<Route, Problem> {
     let mut words = fields(line).peekable();
     let line_problem = || {
         Problem::new(
@@ -159,10 +160,10 @@ fn parse_route(text: &Text, ip: IpFamily, line: Line<'_>) -> Result<Route, Probl
     let attributes = Attributes::parse(text, &mut words, ROUTE)?;
     let is_ipv6 = known_family.unwrap_or_else(|| {
         let via_six = |via: &str| via.contains(':') && !via.starts_with("inet");
-        ip == IpFamily::V6 || attributes.has("pref") || attributes.get("via").is_some_and(via_six)
+        ip == Family::V6 || attributes.has("pref") || attributes.get("via").is_some_and(via_six)
     });
     Ok(Route {
-        ip: if is_ipv6 { IpFamily::V6 } else { IpFamily::V4 },
+        ip: if is_ipv6 { Family::V6 } else { Family::V4 },
         kind: kind.map(|kind| text.slice(kind.range())),
         to: text.slice(to.range()),
         attributes,
@@ -223,7 +224,7 @@ unreachable default dev lo metric 4294967295 error -101 pref medium
     #[test]
     fn parse_iproute2_output_returns_routes() {
         let mut problems = Vec::new();
-        let routes = parse(&Text::new(TEXT), IpFamily::V4, &mut problems);
+        let routes = parse(&Text::new(TEXT), Family::V4, &mut problems);
         assert_eq!(problems, []);
         assert_eq!(routes.len(), 13);
         assert_eq!(routes[2].hops.len(), 2);
@@ -231,11 +232,11 @@ unreachable default dev lo metric 4294967295 error -101 pref medium
         assert_eq!(routes[4].table(), "100");
         assert_eq!(routes[4].attributes.get("mtu"), Some("lock 1400"));
         assert_eq!(routes[5].attributes.get("via"), Some("inet6 fe80::5"));
-        assert_eq!(routes[5].ip, IpFamily::V4);
+        assert_eq!(routes[5].ip, Family::V4);
         let encap = "ip id 5 src 0.0.0.0 dst 10.0.0.7 ttl 0 tos 0";
         assert_eq!(routes[7].attributes.get("encap"), Some(encap));
         for route in &routes[10..] {
-            assert_eq!(route.ip, IpFamily::V6, "{}", route.to);
+            assert_eq!(route.ip, Family::V6, "{}", route.to);
         }
     }
 
@@ -244,7 +245,7 @@ unreachable default dev lo metric 4294967295 error -101 pref medium
         let text = "\tnexthop via 10.0.0.1\nhello\n10.0.0.0/8 dve eth0\n10.0.0.0/8 via\n\
                     10.0.0.0/40 dev eth0\n10.0.0.0/8 dev eth0 metric low\n";
         let mut problems = Vec::new();
-        let _ = parse(&Text::new(text), IpFamily::V4, &mut problems);
+        let _ = parse(&Text::new(text), Family::V4, &mut problems);
         let places: Vec<&str> = problems.iter().map(|p| &text[p.range.clone()]).collect();
         assert_eq!(
             places,

@@ -1,9 +1,10 @@
 //! Parses the output of `ip rule`: the rules that select a routing table.
 
+use crate::Family;
 use crate::text::attributes::{Attributes, Grammar, ValueKind};
 use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Line, Text, fields, lines};
-use crate::tool::{Format, IpFamily};
+use crate::tool::Format;
 
 /// Routing rule as `ip rule` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +56,7 @@ const RULE: Grammar = &[
 
 /// Parses the output of `ip rule`. Lines that cannot be parsed are skipped and added to `problems`.
 #[must_use]
-pub fn parse(text: &Text, ip: IpFamily, problems: &mut Vec<Problem>) -> Vec<PolicyRule> {
+pub fn parse(text: &Text, ip: Family, problems: &mut Vec<Problem>) -> Vec<PolicyRule> {
     let mut rules = Vec::new();
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
         match parse_rule(text, ip, line) {
@@ -66,7 +67,7 @@ pub fn parse(text: &Text, ip: IpFamily, problems: &mut Vec<Problem>) -> Vec<Poli
     rules
 }
 
-fn parse_rule(text: &Text, ip: IpFamily, line: Line<'_>) -> Result<PolicyRule, Problem> {
+fn parse_rule(text: &Text, ip: Family, line: Line<'_>) -> Result<PolicyRule, Problem> {
     let line_problem = || {
         Problem::new(
             ProblemKind::UnknownLine(Format::RoutingRules(ip)),
@@ -99,7 +100,7 @@ mod tests {
                     99:\tnot from all to 10.0.0.0/8 iif eth0 oif p0 lookup 200 suppress_prefixlength 0\n\
                     100:\tfrom 10.0.0.0/24 fwmark 0x4000/0x4000 lookup 100\n";
         let mut problems = Vec::new();
-        let rules = parse(&Text::new(text), IpFamily::V4, &mut problems);
+        let rules = parse(&Text::new(text), Family::V4, &mut problems);
         assert_eq!(problems, []);
         assert_eq!(rules.len(), 6);
         assert!(rules[4].inverted);
@@ -111,7 +112,7 @@ mod tests {
     fn parse_invalid_lines_reports_positions() {
         let text = "from all lookup main\n5: from all lookup\n6: form all lookup main\n";
         let mut problems = Vec::new();
-        let _ = parse(&Text::new(text), IpFamily::V4, &mut problems);
+        let _ = parse(&Text::new(text), Family::V4, &mut problems);
         let places: Vec<&str> = problems.iter().map(|p| &text[p.range.clone()]).collect();
         assert_eq!(places, ["from all lookup main", "lookup", "form"]);
     }

@@ -297,7 +297,9 @@ fn check_service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
         .load_balancer_ip
         .as_ref()
         .is_some_and(|ip| !ip.is_empty())
-        && svclab_rules::service::ingress_ips(&service.value).is_empty()
+        && svclab_rules::objects::Service::from(service.value.as_ref())
+            .ingress
+            .is_empty()
     {
         warn(
             service,

@@ -17,10 +17,11 @@ use crate::net::netfilter::attributes::EncodedAttributes;
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
 use socket::IpvsSocket;
+use svclab_ruleset::Protocol;
 use svclab_model::plan::Namespace;
 use svclab_model::plan::health::GuardedServer;
 use svclab_model::protocol::{Failure, FailureKind, IPVSADM};
-use svclab_ruleset::ipvs::{Forwarding, RealServer, Transport, VirtualServer, VirtualServerKey};
+use svclab_ruleset::ipvs::{Forwarding, RealServer, VirtualServer, VirtualServerKey};
 
 const NEW_SERVICE: u8 = 1;
 const DEL_SERVICE: u8 = 3;
@@ -45,10 +46,10 @@ const IPV4: u16 = 2;
 const IPV6: u16 = 10;
 
 /// Protocol numbers of IP.
-const PROTOCOLS: [(Transport, u16); 3] = [
-    (Transport::Tcp, 6),
-    (Transport::Udp, 17),
-    (Transport::Sctp, 132),
+const PROTOCOLS: [(u16); 3] = [
+    (Protocol::Tcp, 6),
+    (Protocol::Udp, 17),
+    (Protocol::Sctp, 132),
 ];
 
 /// Forwarding methods: the lower bits of the connection flags (`IP_VS_CONN_F_FWD_MASK`).

@@ -16,6 +16,7 @@ use super::{
 use crate::net::netfilter::attributes::{EncodedAttributes, ReceivedAttributes};
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
+use svclab_ruleset::Protocol;
 use svclab_model::plan::VirtualServer;
 use svclab_model::protocol::Failure;
 use svclab_ruleset::ipvs::{RealServer, SchedulerFlags, VirtualServerKey};
@@ -166,12 +167,12 @@ mod tests {
     fn encoded_servers_are_parsed_back() {
         let keys = [
             VirtualServerKey::Address {
-                protocol: Transport::Udp,
+                protocol: Protocol::Udp,
                 address: "10.96.0.10".parse().unwrap(),
                 port: 53,
             },
             VirtualServerKey::Address {
-                protocol: Transport::Sctp,
+                protocol: Protocol::Sctp,
                 address: "fd00::10".parse().unwrap(),
                 port: 80,
             },

@@ -30,6 +30,7 @@ use graph::{DifferenceGraph, DifferenceNode, OwnerKey, Scope};
 use iptables::MergedIptables;
 use network::MergedNetwork;
 use sets::MergedSets;
+use svclab_ruleset::Family;
 use svclab_dump::owner::{Owners, link_owner};
 use svclab_dump::{NodeDump, Owner};
 use svclab_model::plan::{HealthCheck, Namespace, NodeCommand, Plan, Server};
@@ -39,7 +40,7 @@ use svclab_ruleset::iptables::IptablesRules;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::ipvs::{RealServer, Timeouts, VirtualServer, VirtualServerKey};
 use svclab_ruleset::nft::{self, Ruleset};
-use svclab_ruleset::tool::{DumpedBackend, IpFamily};
+use svclab_ruleset::tool::{DumpedBackend};
 
 /// Reason why two plans cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -318,7 +319,7 @@ impl Pair {
             let dumps: Vec<NodeDump> = rules
                 .map(|rules| {
                     let mut dump = NodeDump::default();
-                    for (ip, input) in [(IpFamily::V4, &rules.v4), (IpFamily::V6, &rules.v6)] {
+                    for (ip, input) in [(Family::V4, &rules.v4), (Family::V6, &rules.v6)] {
                         let script = input.state().ok();
                         let parsed = script.map(IptablesRules::from_script);
                         if let Some(Ok(parsed)) = parsed {

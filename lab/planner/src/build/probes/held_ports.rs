@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
@@ -14,6 +14,7 @@ use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_rules::kube_proxy::node_ports::NodePortSelection;
 use svclab_rules::kube_proxy::services::{self, ServicePort};
 use svclab_rules::kube_proxy::{Family, KubeProxy};
+use svclab_ruleset::Protocol;
 
 /// Builds a listening socket for each node port, and for the ports of external IPs that the node
 /// itself has. No program accepts from these sockets: a connection that matches no rule is
@@ -82,9 +83,9 @@ fn held_sockets(
     family: Family,
 ) -> Vec<(IpAddr, u16, ProbeProtocol)> {
     let protocol = match service.protocol {
-        services::Protocol::Tcp => ProbeProtocol::Tcp,
-        services::Protocol::Udp => ProbeProtocol::Udp,
-        services::Protocol::Sctp => return Vec::new(),
+        Protocol::Tcp => ProbeProtocol::Tcp,
+        Protocol::Udp => ProbeProtocol::Udp,
+        Protocol::Sctp => return Vec::new(),
     };
     let external = service
         .external_ips
@@ -105,10 +106,7 @@ fn node_addresses(proxy: &KubeProxy, own_addresses: &[IpAddr], family: Family) -
     if serving == NodePortSelection::All || proxy.version.has(&LISTENS_ON_ALL_ADDRESSES) {
         return vec![family.unspecified()];
     }
-    let loopback = match family {
-        Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
-    };
+    let loopback = family.localhost();
     let mut addresses: Vec<IpAddr> = own_addresses
         .iter()
         .chain([&loopback])

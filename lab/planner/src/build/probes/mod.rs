@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use k8s_openapi::api::core::v1 as core;
 
 use crate::cluster::{Cluster, NameError, ObjectName, Problem, Reference, place};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_model::plan::{Namespace, Probe, ProbeProtocol, Target};
-use svclab_rules::service::{cluster_ips, external_ips, ingress_ips};
+use svclab_rules::objects::Service;
+use svclab_ruleset::Protocol;
 use svclab_scenario::expectation::ProbeExpectation;
 use svclab_scenario::lab;
 use svclab_scenario::tree::PathSegment;
@@ -242,35 +242,20 @@ fn resolve_target(
 
 /// Returns the service at this address and port if all such services use SCTP.
 fn sctp_only_service(cluster: &Cluster, address: IpAddr, port: u16) -> Option<String> {
-    let has_address = |service: &core::Service| {
-        let service_ips = [
-            cluster_ips(service),
-            ingress_ips(service),
-            external_ips(service),
-        ];
-        service_ips.concat().contains(&address)
-    };
     let mut nodes = cluster.nodes.iter();
     let is_node = nodes.any(|node| node.addresses.iter().any(|own| own.ip() == address));
-    let is_port = |number: i32| u16::try_from(number) == Ok(port);
     let mut found = None;
     for service in &cluster.services {
-        let ports = service
-            .spec
-            .iter()
-            .flat_map(|spec| spec.ports.iter().flatten());
-        for service_port in ports {
-            let is_target = is_port(service_port.port) && has_address(service)
-                || is_node && service_port.node_port.is_some_and(is_port);
+        for service_port in &service.ports {
+            let is_target = service_port.port == port && service.has_address(address)
+                || is_node && service_port.node_port == Some(port);
             if !is_target {
                 continue;
             }
-            if service_port.protocol.as_deref() != Some("SCTP") {
+            if service_port.protocol != Protocol::Sctp {
                 return None;
             }
-            let name = service.metadata.name.as_deref().unwrap_or_default();
-            let namespace = service.metadata.namespace.as_deref().unwrap_or("default");
-            found = Some(format!("service/{namespace}/{name}"));
+            found = Some(format!("service/{}", service.full_name()));
         }
     }
     found
@@ -280,19 +265,25 @@ fn sctp_only_service(cluster: &Cluster, address: IpAddr, port: u16) -> Option<St
 fn named_port(cluster: &Cluster, reference: &Reference, port: &str) -> Result<u16, NameError> {
     let ports = cluster
         .service(&reference.name)
-        .and_then(|service| service.spec.as_ref())
-        .and_then(|spec| spec.ports.as_ref())
+        .map(|service| &service.ports)
+        .filter(|ports| !ports.is_empty())
         .ok_or_else(|| NameError {
             message: format!("`{port}` is not a port number"),
             help: Some("write a number: only ports of services have names".to_owned()),
         })?;
     ports
         .iter()
-        .find(|each| each.name.as_deref() == Some(port))
-        .and_then(|each| u16::try_from(each.port).ok())
+        .find(|each| each.name == port)
+        .map(|each| each.port)
         .ok_or_else(|| NameError {
             message: format!("{} has no port named `{port}`", reference.name),
-            help: did_you_mean(port, ports.iter().filter_map(|each| each.name.as_deref())),
+            help: did_you_mean(
+                port,
+                ports
+                    .iter()
+                    .map(|each| each.name.as_str())
+                    .filter(|name| !name.is_empty()),
+            ),
         })
 }
 
@@ -407,66 +398,38 @@ fn check_server_exists(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Res
 
 fn check_service_has_endpoints(
     cluster: &Cluster,
-    service: &k8s_openapi::api::core::v1::Service,
+    service: &Service,
     probe: &lab::Probe,
     port: u16,
 ) -> Result<(), NameError> {
-    let name = service.metadata.name.as_deref().unwrap_or_default();
-    let namespace = service.metadata.namespace.as_deref().unwrap_or("default");
-    let spec = service.spec.as_ref();
-    let ports: Vec<i32> = spec
-        .and_then(|spec| spec.ports.as_ref())
-        .into_iter()
-        .flatten()
-        .map(|port| port.port)
-        .collect();
-    if !ports.contains(&i32::from(port)) {
+    let name = service.full_name();
+    let ports = service.ports.iter().map(|port| port.port);
+    if !ports.clone().any(|own| own == port) {
+        let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
         return Err(NameError {
-            message: format!("service {namespace}/{name} has no port {port}"),
-            help: Some(format!(
-                "its ports are {}",
-                ports
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            )),
+            message: format!("service {name} has no port {port}"),
+            help: Some(format!("its ports are {}", ports.join(", "))),
         });
     }
-    let endpoints = cluster
-        .slices
-        .iter()
-        .filter(|slice| {
-            slice.metadata.namespace.as_deref().unwrap_or("default") == namespace
-                && slice
-                    .metadata
-                    .labels
-                    .as_ref()
-                    .and_then(|labels| labels.get("kubernetes.io/service-name"))
-                    .map(String::as_str)
-                    == Some(name)
-        })
-        .flat_map(|slice| slice.endpoints.iter().flatten())
-        .count();
-    if endpoints > 0 {
+    let mut slices = cluster.slices.iter();
+    if slices.any(|slice| slice.belongs_to(service) && !slice.endpoints.is_empty()) {
         return Ok(());
     }
-    let selector = spec.and_then(|spec| spec.selector.as_ref());
+    let selector = service.selector.iter();
     let selector: Vec<String> = selector
-        .into_iter()
-        .flatten()
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
     Err(NameError {
         message: format!(
-            "service {namespace}/{name} has no endpoints, so `{}` cannot reply",
+            "service {name} has no endpoints, so `{}` cannot reply",
             probe.to
         ),
         help: Some(if selector.is_empty() {
             "the service has no selector: write an EndpointSlice for it".to_owned()
         } else {
             format!(
-                "no ready pod in {namespace} has the labels {}",
+                "no ready pod in {} has the labels {}",
+                service.namespace,
                 selector.join(", ")
             )
         }),

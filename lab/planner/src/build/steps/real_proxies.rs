@@ -10,6 +10,7 @@ use svclab_apiserver::{ObjectChange, Resource, Store, StoreEvent};
 use svclab_model::plan::{API_ADDRESS, RealProxy, SyncTarget};
 use svclab_rules::kube_proxy::history::{CONNTRACK_RECONCILED, ENDPOINTS_OBJECTS};
 use svclab_rules::kube_proxy::{Version, config_file, flags, needs_config_file};
+use svclab_rules::objects::ProxyLabels;
 
 /// Default time limit for the rules of a kube-proxy. Without KVM, a sync in a guest lasts some
 /// seconds.
@@ -82,15 +83,7 @@ pub fn real_proxies(
             sync_timeout: proxy.timeout.unwrap_or(DEFAULT_SYNC_TIMEOUT),
         });
     }
-    if proxies.is_empty() {
-        return (proxies, Vec::new());
-    }
-    let nodes = cluster.nodes.iter().map(|node| to_json(&node.object));
-    let services = cluster.services.iter().map(to_json);
-    let slices = cluster.slices.iter().map(to_json);
-    let service_cidrs = cluster.service_cidrs.iter().map(to_json);
-    let objects = nodes.chain(services).chain(slices).chain(service_cidrs);
-    (proxies, objects.collect())
+    (proxies, cluster.api_objects.clone())
 }
 
 /// Returns, for each node with a real kube-proxy, the minimum number of changes that the kube-proxy
@@ -163,22 +156,14 @@ const UNWATCHED_LABELS: [&str; 2] = [
 /// Returns the number of objects that every kube-proxy of the version watches: services with an
 /// address and the endpoints of services, except objects with one of these labels.
 fn initial_sync_target(cluster: &Cluster, version: Version) -> SyncTarget {
-    let is_watched = |labels: Option<&BTreeMap<String, String>>| {
-        let has_label = |label: &str| labels.is_some_and(|labels| labels.contains_key(label));
-        !UNWATCHED_LABELS.into_iter().any(has_label)
-    };
-    let services = cluster.services.iter().filter(|service| {
-        let address = service
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.cluster_ip.as_deref());
-        is_watched(service.metadata.labels.as_ref()) && address != Some("None")
-    });
-    let slices = cluster.slices.iter().filter_map(|slice| {
-        let labels = slice.metadata.labels.as_ref();
-        let service = labels?.get("kubernetes.io/service-name")?;
-        is_watched(labels).then_some((slice.metadata.namespace.as_deref(), service))
-    });
+    let is_watched = |labels: ProxyLabels| !labels.other_proxy && !labels.headless;
+    let services = cluster.services.iter();
+    let services = services.filter(|service| is_watched(service.labels) && !service.is_headless);
+    let slices = cluster
+        .slices
+        .iter()
+        .filter(|slice| is_watched(slice.labels));
+    let slices = slices.filter_map(|slice| Some((&slice.namespace, slice.service.as_ref()?)));
     let slices: Vec<_> = slices.collect();
     let endpoints = if version.has(&ENDPOINTS_OBJECTS) {
         slices.into_iter().collect::<BTreeSet<_>>().len()
@@ -193,9 +178,4 @@ fn initial_sync_target(cluster: &Cluster, version: Version) -> SyncTarget {
 
 fn to_u64(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
-}
-
-/// Converts an object to JSON. Objects parsed from YAML always convert.
-fn to_json<T: serde::Serialize>(object: &T) -> Value {
-    serde_json::to_value(object).unwrap_or_default()
 }

@@ -6,7 +6,8 @@ use data_encoding::BASE32;
 use sha2::{Digest, Sha256};
 
 use crate::kube_proxy::endpoints::Endpoint;
-use crate::kube_proxy::services::{Protocol, ServicePort};
+use crate::kube_proxy::services::ServicePort;
+use svclab_ruleset::Protocol;
 
 /// Rules for all service addresses.
 pub const SERVICES: &str = "KUBE-SERVICES";

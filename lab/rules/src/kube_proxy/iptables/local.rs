@@ -82,18 +82,12 @@ impl LocalTraffic {
 }
 
 fn pod_cidr(node: &Node<'_>, family: Family) -> Result<Option<IpNetwork>, KubeProxyError> {
-    let Some(spec) = node.object.spec.as_ref() else {
-        return Ok(None);
-    };
-    let listed = spec.pod_cidrs.as_deref().unwrap_or(&[]);
-    for text in spec.pod_cidr.iter().chain(listed) {
-        let cidr: IpNetwork = text.parse().map_err(|_| KubeProxyError::PodCidr {
+    if let Some(invalid) = &node.object.invalid {
+        return Err(KubeProxyError::PodCidr {
             node: node.name.to_owned(),
-            value: text.clone(),
-        })?;
-        if Family::from_ip(cidr.ip()) == family {
-            return Ok(Some(cidr));
-        }
+            value: invalid.value.clone(),
+        });
     }
-    Ok(None)
+    let mut cidrs = node.object.pod_cidrs.iter().copied();
+    Ok(cidrs.find(|cidr| Family::from_ip(cidr.ip()) == family))
 }

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 use std::net::IpAddr;
 
-use crate::kube_proxy::services::Protocol;
+use svclab_ruleset::Protocol;
 use svclab_ruleset::iptables::command::Command;
 
 /// Command without the line end.

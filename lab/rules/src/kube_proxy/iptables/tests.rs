@@ -4,11 +4,10 @@
 mod early;
 mod nodes;
 
-use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
 use crate::kube_proxy::{Family, KubeProxy, KubeProxyError, Mode, Objects, rules};
+use crate::objects::{EndpointSlice, Node, Service};
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{IptablesRules, Rule};
 

@@ -14,7 +14,7 @@ use super::sets::SetName;
 use super::{Context, chains};
 use crate::kube_proxy::iptables::local::LocalTraffic;
 use crate::kube_proxy::iptables::rule::RuleBuilder;
-use crate::kube_proxy::services::Protocol;
+use svclab_ruleset::Protocol;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Returns the rules for the services in `made`.

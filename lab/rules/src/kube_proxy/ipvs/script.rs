@@ -13,7 +13,7 @@ use crate::kube_proxy::history::{
     IPVS_NODE_PORTS_BY_SET, IPVS_OUT_FILTER, IPVS_SCTP_HASHES, IPVS_SCTP_LOCAL_FIRST, MARK_CLEARED,
 };
 use crate::kube_proxy::iptables::rule::RuleBuilder;
-use crate::kube_proxy::services::Protocol;
+use svclab_ruleset::Protocol;
 use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 

@@ -15,10 +15,11 @@ use crate::kube_proxy::history::{
     IPVS_NODE_PORTS_OBEY_POLICY, IPVS_OWN_ADDRESSES_NOT_BOUND, IPVS_POLICY_FOR_CLUSTER_IP,
     IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, IPVS_SCTP_ONE_ADDRESS, IPVS_UNSERVED_NODE_PORTS_KEPT,
 };
-use crate::kube_proxy::services::{Protocol, ServicePort};
+use crate::kube_proxy::services::ServicePort;
 use crate::kube_proxy::topology;
 use svclab_model::plan::VirtualServer;
-use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport, VirtualServerKey};
+use svclab_ruleset::Protocol;
+use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, VirtualServerKey};
 
 /// Weight of every real server.
 const WEIGHT: u32 = 1;
@@ -265,11 +266,7 @@ impl ServiceBuilder<'_> {
     /// Creates a virtual server and binds its address.
     fn add_server(&mut self, address: IpAddr, number: u16, only_local: bool, bind: Bind) {
         let key = VirtualServerKey::Address {
-            protocol: match self.port.protocol {
-                Protocol::Tcp => Transport::Tcp,
-                Protocol::Udp => Transport::Udp,
-                Protocol::Sctp => Transport::Sctp,
-            },
+            protocol: self.port.protocol,
             address,
             port: number,
         };

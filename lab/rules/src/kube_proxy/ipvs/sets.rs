@@ -205,13 +205,9 @@ pub(super) struct Sets {
 impl Sets {
     /// Creates all sets of `version`, empty.
     pub fn new(version: Version, family: Family) -> Self {
-        let inet = match family {
-            Family::V4 => ipset::Family::Inet,
-            Family::V6 => ipset::Family::Inet6,
-        };
         let empty = |name: SetName| {
             let kind = name.set_type(version);
-            let set = ipset::Set::new(kind, inet);
+            let set = ipset::Set::new(kind, family);
             let set = match kind {
                 SetType::BitmapPort(..) => set,
                 _ => set.with_hashsize(HASH_SIZE).with_maxelem(MAX_ENTRIES),

@@ -4,12 +4,11 @@
 mod rules;
 mod servers;
 
-use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
 use super::IpvsRules;
 use crate::kube_proxy::{Family, KubeProxy, KubeProxyError, Mode, Objects, ipvs_rules};
+use crate::objects::{EndpointSlice, Node, Service};
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 use svclab_ruleset::iptables::{IptablesRules, Rule};
 

@@ -31,7 +31,7 @@ pub(super) fn table(context: &Context<'_>, made: NftObjects) -> Table {
     all_chains.extend(regular_chains(context));
     all_chains.extend(chains);
     Table {
-        family: context.family_name().to_owned(),
+        family: context.family.nft().to_owned(),
         name: super::TABLE.to_owned(),
         comment: Some("rules for kube-proxy".to_owned()),
         sets,
@@ -124,7 +124,7 @@ fn base_chains(context: &Context<'_>) -> Vec<Chain> {
 /// Returns the chains that the base chains jump to.
 fn regular_chains(context: &Context<'_>) -> Vec<Chain> {
     let version = context.version;
-    let ip = context.family_name();
+    let ip = context.family.nft();
     let mut chains = check_chains(context);
     chains.push(services_chain(context));
     chains.push(masquerading_chain(context));
@@ -173,7 +173,7 @@ fn regular_chains(context: &Context<'_>) -> Vec<Chain> {
 fn node_port_match(context: &Context<'_>, local_match: &str) -> String {
     match (&context.node_ports, context.family) {
         (NodePorts::Listed(_), _) => {
-            format!("{} daddr @{}", context.family_name(), names::NODE_PORT_IPS)
+            format!("{} daddr @{}", context.family.nft(), names::NODE_PORT_IPS)
         }
         (NodePorts::All, Family::V4) => format!("{local_match}ip daddr != 127.0.0.0/8"),
         (NodePorts::All, Family::V6) => format!("{local_match}ip6 daddr != ::1"),
@@ -186,7 +186,7 @@ const MATCH_LOCAL_DESTINATION: &str = "fib daddr type local ";
 /// Returns the chains that reject and drop traffic before address translation.
 fn check_chains(context: &Context<'_>) -> Vec<Chain> {
     let version = context.version;
-    let ip = context.family_name();
+    let ip = context.family.nft();
     let socket = format!("{ip} daddr . meta l4proto . th dport");
     let to_service = format!("{socket} vmap @{}", names::NO_ENDPOINT_SERVICES);
     let to_node_port = |local: &str| {
@@ -228,7 +228,7 @@ fn check_chains(context: &Context<'_>) -> Vec<Chain> {
 }
 
 fn services_chain(context: &Context<'_>) -> Chain {
-    let ip = context.family_name();
+    let ip = context.family.nft();
     let mut chain = Chain::regular(names::SERVICES);
     if context.version.has(&NFT_ENDPOINT_MAPS) {
         let to_cluster_ips = format!("{ip} daddr @{}", names::CLUSTER_IPS);
@@ -258,7 +258,7 @@ fn services_chain(context: &Context<'_>) -> Chain {
 }
 
 fn masquerading_chain(context: &Context<'_>) -> Chain {
-    let ip = context.family_name();
+    let ip = context.family.nft();
     let mark = context.mark();
     let mut chain = Chain::regular(names::MASQUERADING);
     if context.version.has(&NFT_ENDPOINT_MAPS) {

@@ -25,10 +25,7 @@ fn render_match(context: &Context<'_>, operator: &str) -> Option<String> {
     };
     Some(match context.local.as_ref()? {
         LocalTraffic::Source(network) => {
-            let ip = match Family::from_ip(network.ip()) {
-                Family::V4 => "ip",
-                Family::V6 => "ip6",
-            };
+            let ip = Family::from_ip(network.ip()).nft();
             format!("{ip} saddr {operator}{network}")
         }
         LocalTraffic::Interface(name) => format!("{interface} {operator}{name}"),

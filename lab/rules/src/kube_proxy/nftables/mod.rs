@@ -17,7 +17,6 @@ mod services;
 mod tests;
 
 use ipnetwork::IpNetwork;
-use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::endpoints::EndpointMap;
 use super::history::{NFT_SERVICE_CIDRS, NFTABLES_MODE};
@@ -25,6 +24,7 @@ use super::iptables::local::LocalTraffic;
 use super::services::ServicePort;
 use super::version::Version;
 use super::{Family, KubeProxy, KubeProxyError, Node};
+use crate::objects::ServiceCidr;
 use node_ports::NodePorts;
 use svclab_ruleset::nft::Table;
 
@@ -42,14 +42,6 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Returns the address family in rules: `ip` or `ip6`.
-    fn family_name(&self) -> &'static str {
-        match self.family {
-            Family::V4 => "ip",
-            Family::V6 => "ip6",
-        }
-    }
-
     /// Returns the address type in sets: `ipv4_addr` or `ipv6_addr`.
     fn address_type(&self) -> &'static str {
         match self.family {
@@ -100,7 +92,7 @@ pub(super) fn rules(
 /// Returns the networks of `family` from which cluster IPs are allocated, according to `objects`.
 /// Returns none if the version does not use them.
 pub(super) fn service_cidrs(
-    objects: &[ServiceCIDR],
+    objects: &[ServiceCidr],
     version: Version,
     family: Family,
 ) -> Result<Vec<IpNetwork>, KubeProxyError> {
@@ -109,14 +101,15 @@ pub(super) fn service_cidrs(
         return Ok(found);
     }
     for object in objects {
-        let cidrs = object.spec.as_ref().and_then(|spec| spec.cidrs.as_deref());
-        for text in cidrs.unwrap_or(&[]) {
-            let network: IpNetwork = text.parse().map_err(|_| KubeProxyError::ServiceCidr {
-                name: object.metadata.name.clone().unwrap_or_default(),
-                value: text.clone(),
-            })?;
-            if Family::from_ip(network.ip()) == family && !found.contains(&network) {
-                found.push(network);
+        if let Some(invalid) = &object.invalid {
+            return Err(KubeProxyError::ServiceCidr {
+                name: object.name.clone(),
+                value: invalid.value.clone(),
+            });
+        }
+        for network in &object.networks {
+            if Family::from_ip(network.ip()) == family && !found.contains(network) {
+                found.push(*network);
             }
         }
     }

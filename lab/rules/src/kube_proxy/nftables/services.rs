@@ -297,7 +297,7 @@ impl<'a> ServiceWriter<'a> {
     /// Returns the chains of the endpoints that have one.
     fn endpoint_chains(&self) -> impl Iterator<Item = Chain> + '_ {
         let Self { context, port, .. } = self;
-        let ip = context.family_name();
+        let ip = context.family.nft();
         self.endpoint_names.iter().map(move |(endpoint, names)| {
             let mut chain = Chain::regular(names.chain.as_str());
             if !context.version.has(&NFT_ENDPOINT_MAPS) {
@@ -337,7 +337,7 @@ impl<'a> ServiceWriter<'a> {
             chain.push_rule(format!(
                 "meta l4proto {} dnat {} addr . port to numgen random mod {count} map {{ {} }}",
                 port.protocol,
-                context.family_name(),
+                context.family.nft(),
                 to.join(", ")
             ));
             return chain;
@@ -355,7 +355,7 @@ impl<'a> ServiceWriter<'a> {
             for names in &names {
                 chain.push_rule(format!(
                     "{} saddr @{} goto {}",
-                    context.family_name(),
+                    context.family.nft(),
                     names.affinity(),
                     names.chain
                 ));
@@ -389,7 +389,7 @@ impl<'a> ServiceWriter<'a> {
         };
         Some(Rule::new(format!(
             "{} daddr {to} {not_local}{}",
-            context.family_name(),
+            context.family.nft(),
             context.masquerade()
         )))
     }
@@ -445,7 +445,7 @@ impl<'a> ServiceWriter<'a> {
         let mut chain = Chain::regular(self.names.firewall.as_str());
         chain.push_rule(format!(
             "{} saddr != {{ {} }} drop",
-            context.family_name(),
+            context.family.nft(),
             admitted.join(", ")
         ));
         chain

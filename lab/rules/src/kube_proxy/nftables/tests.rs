@@ -3,14 +3,12 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::networking::v1::ServiceCIDR;
 use serde_json::{Value, json};
 
 use crate::kube_proxy::{
     DetectLocalMode, Family, KubeProxy, KubeProxyError, Mode, Objects, nftables_rules,
 };
+use crate::objects::{EndpointSlice, Node, Service, ServiceCidr};
 use svclab_ruleset::nft::Table;
 
 /// Node with an IPv4 address, and `ns/svc:p` with two endpoints.
@@ -18,7 +16,7 @@ struct Cluster {
     node: Node,
     service: Service,
     slice: EndpointSlice,
-    cidrs: Vec<ServiceCIDR>,
+    cidrs: Vec<ServiceCidr>,
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {

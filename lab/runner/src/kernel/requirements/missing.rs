@@ -266,7 +266,8 @@ mod tests {
     use super::*;
     use crate::kernel::ModuleLists;
     use svclab_model::plan::{Namespace, Plan};
-    use svclab_ruleset::ipvs::{SchedulerFlags, Transport, VirtualServer, VirtualServerKey};
+    use svclab_ruleset::Protocol;
+    use svclab_ruleset::ipvs::{SchedulerFlags, VirtualServer, VirtualServerKey};
 
     fn ipvs_requirements() -> Requirements {
         Requirements::from_plan(&Plan {
@@ -274,7 +275,7 @@ mod tests {
                 name: "node-1".to_owned(),
                 ipvs: vec![VirtualServer {
                     key: VirtualServerKey::Address {
-                        protocol: Transport::Tcp,
+                        protocol: Protocol::Tcp,
                         address: [10, 96, 0, 1].into(),
                         port: 80,
                     },

@@ -4,10 +4,6 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::networking::v1::ServiceCIDR;
-
 use crate::cli::args::RulesArguments;
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::run_interruptible;
@@ -24,6 +20,7 @@ use svclab_report::version_history::version_history;
 use svclab_rules::kube_proxy::history::NFT_OBEYS_MASQUERADE_FLAG;
 use svclab_rules::kube_proxy::services::ignore_reason;
 use svclab_rules::kube_proxy::{self, DetectLocalMode, KubeProxy, KubeProxyError, Mode, Version};
+use svclab_rules::objects::Service;
 use svclab_runner::kernel::{KernelError, KernelSelector};
 use svclab_scenario::objects::{Object, Objects};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
@@ -114,10 +111,10 @@ fn build_plan(
     version: Version,
     objects: &Objects,
 ) -> Result<Plan, Diagnostic> {
-    let nodes: Vec<Node> = values(&objects.nodes);
-    let services: Vec<Service> = values(&objects.services);
-    let slices: Vec<EndpointSlice> = values(&objects.endpoint_slices);
-    let service_cidrs: Vec<ServiceCIDR> = values(&objects.service_cidrs);
+    let nodes = convert_all(&objects.nodes);
+    let services = convert_all(&objects.services);
+    let slices = convert_all(&objects.endpoint_slices);
+    let service_cidrs = convert_all(&objects.service_cidrs);
     let proxy_objects = kube_proxy::Objects {
         node: selected_node(arguments, objects)?,
         nodes: &nodes,
@@ -134,9 +131,9 @@ fn build_plan(
     .map_err(|error| error_diagnostic(&error, objects))
 }
 
-fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {
+fn convert_all<'o, T, U: From<&'o T>>(objects: &'o [Object<T>]) -> Vec<U> {
     let values = objects.iter().map(|object| object.value.as_ref());
-    values.cloned().collect()
+    values.map(U::from).collect()
 }
 
 /// Returns the name of the selected node.
@@ -205,7 +202,7 @@ fn error_diagnostic(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
 /// Prints the objects that kube-proxy ignores to standard error.
 fn print_ignored(objects: &Objects, version: Version) {
     for service in &objects.services {
-        if let Some(why) = ignore_reason(&service.value, version) {
+        if let Some(why) = ignore_reason(&Service::from(service.value.as_ref()), version) {
             print_message(format_args!(
                 "ignored: service {}/{} {why}",
                 service.namespace, service.name

@@ -10,13 +10,14 @@ use building_blocks::{
     add_neighbours, connect, default_route, host, link, sysctl, veth_end, with_probe,
 };
 
+use svclab_ruleset::Protocol;
 use svclab_model::evidence::{DropEvidence, Evidence, Verdict};
 use svclab_model::plan::{
     Backend, Forwarding, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Plan,
 };
 use svclab_ruleset::input::Input;
 use svclab_ruleset::ipvs::{
-    Forwarding as ByIpvs, RealServer, SchedulerFlags, Transport, VirtualServer, VirtualServerKey,
+    Forwarding as ByIpvs, RealServer, SchedulerFlags, VirtualServer, VirtualServerKey,
 };
 
 /// Maximum wait for a connection that must succeed, on a busy machine.
@@ -337,7 +338,7 @@ fn ipvs_service() -> Plan {
     for (port, scheduler) in [(80, "rr"), (81, "wrr"), (82, "sh")] {
         client.ipvs.push(VirtualServer {
             key: VirtualServerKey::Address {
-                protocol: Transport::Tcp,
+                protocol: Protocol::Tcp,
                 address: SERVICE,
                 port,
             },

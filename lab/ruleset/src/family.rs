@@ -1,14 +1,22 @@
-//! Defines IP families. kube-proxy writes the rules of each family separately.
+//! Defines IP families with their names in Kubernetes and in programs.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// IP family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[schemars(rename = "IpFamily")]
 pub enum Family {
-    /// IPv4, for `iptables-restore`.
+    /// IPv4.
+    #[serde(rename = "ipv4")]
     V4,
-    /// IPv6, for `ip6tables-restore`.
+    /// IPv6.
+    #[serde(rename = "ipv6")]
     V6,
 }
 
@@ -31,12 +39,39 @@ impl Family {
         }
     }
 
+    /// Returns the name in ipset: `inet` or `inet6`.
+    #[must_use]
+    pub fn inet(self) -> &'static str {
+        match self {
+            Self::V4 => "inet",
+            Self::V6 => "inet6",
+        }
+    }
+
+    /// Returns the name in nft: `ip` or `ip6`.
+    #[must_use]
+    pub fn nft(self) -> &'static str {
+        match self {
+            Self::V4 => "ip",
+            Self::V6 => "ip6",
+        }
+    }
+
     /// Returns the unspecified address: `0.0.0.0` or `::`.
     #[must_use]
     pub fn unspecified(self) -> IpAddr {
         match self {
             Self::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             Self::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        }
+    }
+
+    /// Returns the loopback address: `127.0.0.1` or `::1`.
+    #[must_use]
+    pub fn localhost(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Self::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
         }
     }
 
