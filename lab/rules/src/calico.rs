@@ -36,11 +36,11 @@ use svclab_ruleset::iptables::chains::Chains;
 use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
-use crate::version::Version;
+use crate::release::Release;
 
-const OLDEST: Version = Version::new(2, 1, 0);
-const NUMBERED_SETS: Version = Version::new(3, 1, 0);
-const RANDOM_FULLY: Version = Version::new(3, 2, 4);
+const OLDEST: Release = Release::new(2, 1, 0);
+const NUMBERED_SETS: Release = Release::new(3, 1, 0);
+const RANDOM_FULLY: Release = Release::new(3, 2, 4);
 
 /// Built-in chains of nat from which Felix jumps to its own chains.
 const HOOKED_CHAINS: [&str; 3] = ["PREROUTING", "POSTROUTING", "OUTPUT"];
@@ -54,7 +54,7 @@ const MAX_IPSET_SIZE: u32 = 1_048_576;
 pub struct Calico {
     /// Tag of Felix, or of Calico, which contains the Felix of the same number; v2.1.0 or later.
     /// Versions later than v3.32.0 write the same rules as v3.32.0.
-    pub version: Version,
+    pub version: Release,
     /// `natOutgoing` of the pools. Canal enables it for its pool.
     #[serde(default = "yes")]
     pub nat_outgoing: bool,
@@ -77,10 +77,10 @@ fn yes() -> bool {
 pub enum CalicoError {
     /// Version is older than the oldest supported one.
     #[error("calico {0} is not supported: use {OLDEST} or later")]
-    TooOld(Version),
+    TooOld(Release),
     /// `randomFully: true` with a version that lacks the option.
     #[error("calico {0} does not support --random-fully: use {RANDOM_FULLY} or later")]
-    NoRandomFully(Version),
+    NoRandomFully(Release),
     /// Set is invalid.
     #[error("calico: {0}")]
     Set(#[from] IpsetError),
@@ -89,7 +89,7 @@ pub enum CalicoError {
 impl Calico {
     /// Creates the configuration of a Felix that masquerades traffic of `pools`.
     #[must_use]
-    pub fn new(version: Version, pools: Vec<Ipv4Network>) -> Self {
+    pub fn new(version: Release, pools: Vec<Ipv4Network>) -> Self {
         Self {
             version,
             nat_outgoing: true,

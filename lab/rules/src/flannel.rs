@@ -34,17 +34,17 @@ pub use leftovers::{EarlierFlannel, NodeState, SubnetFile};
 pub use startup::{StartResult, start_flanneld};
 pub use vxlan::{Lease, OVERHEAD as VXLAN_OVERHEAD, Overlay, Peer, overlay};
 
-use super::version::Version;
+use super::release::Release;
 
 /// Oldest supported version.
-const OLDEST: Version = Version::new(0, 9, 0);
+const OLDEST: Release = Release::new(0, 9, 0);
 /// First version that writes `--random-fully`.
-const RANDOM_FULLY: Version = Version::new(0, 11, 0);
+const RANDOM_FULLY: Release = Release::new(0, 11, 0);
 /// First version whose rules without `--random-fully` end in an empty argument, which iptables
 /// rejects. [`PLAIN_WORKS`] is the first fixed version.
-const PLAIN_BROKEN: Version = Version::new(0, 21, 0);
+const PLAIN_BROKEN: Release = Release::new(0, 21, 0);
 /// First version with the fix for [`PLAIN_BROKEN`].
-const PLAIN_WORKS: Version = Version::new(0, 21, 4);
+const PLAIN_WORKS: Release = Release::new(0, 21, 4);
 
 /// Configuration of flannel on a node: its flags and its `net-conf.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -52,7 +52,7 @@ const PLAIN_WORKS: Version = Version::new(0, 21, 4);
 pub struct Flannel {
     /// Tag of flannel, v0.9.0 or later. Versions later than v0.28.9 write the same rules as
     /// v0.28.9.
-    pub version: Version,
+    pub version: Release,
     /// `Network`: network of all pods of the cluster.
     #[schemars(with = "String")]
     pub network: Ipv4Network,
@@ -91,7 +91,7 @@ fn default_port() -> u16 {
 pub enum FlannelError {
     /// Version is older than the oldest supported one.
     #[error("flannel {0} is not supported: use {OLDEST} or later")]
-    TooOld(Version),
+    TooOld(Release),
     /// Lease is not in the network.
     #[error("flannel: lease {lease} is not in network {network}")]
     LeaseOutside {
@@ -102,19 +102,19 @@ pub enum FlannelError {
     },
     /// `randomFully: true` with a version that lacks the option.
     #[error("flannel {0} does not support --random-fully: use {RANDOM_FULLY} or later")]
-    NoRandomFully(Version),
+    NoRandomFully(Release),
     /// `randomFully: false` with a version whose rules are then invalid.
     #[error(
         "flannel {0} cannot write its rules without --random-fully: \
          iptables rejects the empty argument in its place (fixed in {PLAIN_WORKS})"
     )]
-    NonRandomBroken(Version),
+    NonRandomBroken(Release),
 }
 
 impl Flannel {
     /// Creates a configuration with every default.
     #[must_use]
-    pub fn new(version: Version, network: Ipv4Network) -> Self {
+    pub fn new(version: Release, network: Ipv4Network) -> Self {
         Self {
             version,
             network,

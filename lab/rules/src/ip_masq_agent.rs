@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
-use crate::version::Version;
+use crate::release::Release;
 
 /// Name of the chain in nat.
 pub const CHAIN: &str = "IP-MASQ-AGENT";
@@ -29,9 +29,9 @@ pub const CHAIN: &str = "IP-MASQ-AGENT";
 pub const MAX_NETWORKS: usize = 64;
 
 const LINK_LOCAL: &str = "169.254.0.0/16";
-const SHORT_COMMENTS: Version = Version::new(2, 0, 1);
-const RANDOM_FULLY: Version = Version::new(2, 10, 0);
-const QUOTED_COMMENT_FIXED: Version = Version::new(2, 12, 2);
+const SHORT_COMMENTS: Release = Release::new(2, 0, 1);
+const RANDOM_FULLY: Release = Release::new(2, 10, 0);
+const QUOTED_COMMENT_FIXED: Release = Release::new(2, 12, 2);
 
 /// Configuration of ip-masq-agent: its version and its config map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -39,7 +39,7 @@ const QUOTED_COMMENT_FIXED: Version = Version::new(2, 12, 2);
 pub struct IpMasqAgent {
     /// Tag of the agent. Versions later than v2.12.6 write the same rules as v2.12.6.
     #[serde(default = "default_version")]
-    pub version: Version,
+    pub version: Release,
     /// Destinations for which a packet keeps its source address. Default: the three private
     /// networks of RFC 1918. An empty list masquerades all traffic that is not local to the node.
     #[serde(default = "private_networks", rename = "nonMasqueradeCIDRs")]
@@ -50,8 +50,8 @@ pub struct IpMasqAgent {
     pub masq_link_local: bool,
 }
 
-fn default_version() -> Version {
-    Version::new(2, 12, 6)
+fn default_version() -> Release {
+    Release::new(2, 12, 6)
 }
 
 fn private_networks() -> Vec<Ipv4Network> {

@@ -12,4 +12,4 @@ pub mod ip_masq_agent;
 pub mod kube_proxy;
 pub mod kubelet;
 pub mod objects;
-pub mod version;
+pub mod release;

@@ -8,7 +8,7 @@ use svclab_ruleset::iptables::chains::Chains;
 use svclab_ruleset::iptables::script::IptablesScript;
 
 use super::{Flannel, FlannelError, start_flanneld};
-use crate::version::Version;
+use crate::release::Release;
 
 /// State of a node that flanneld reads when it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,7 +44,7 @@ pub struct SubnetFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EarlierFlannel {
     /// Tag of the earlier flannel.
-    pub version: Version,
+    pub version: Release,
     /// Network that the earlier flannel was configured with.
     #[schemars(with = "String")]
     pub network: Ipv4Network,

@@ -5,20 +5,20 @@ use ipnetwork::Ipv4Network;
 use svclab_ruleset::iptables::script::Table;
 
 use super::{Flannel, without_host_bits};
-use crate::version::Version;
+use crate::release::Release;
 
 /// Chain of the nat rules from v0.20.0 on.
 pub(super) const OWN_POSTROUTING: &str = "FLANNEL-POSTRTG";
 /// Chain of the filter rules from v0.20.0 on.
 pub(super) const OWN_FORWARD: &str = "FLANNEL-FWD";
 
-const COMMENTS: Version = Version::new(0, 16, 2);
-const COMMENT_FIXED: Version = Version::new(0, 17, 0);
-const FORWARD_RULES: Version = Version::new(0, 9, 1);
-pub(super) const OWN_CHAINS: Version = Version::new(0, 20, 0);
-const RETURNS_MARKED: Version = Version::new(0, 20, 2);
-const REORDERED: Version = Version::new(0, 21, 0);
-const JUMPS_APPENDED: Version = Version::new(0, 21, 3);
+const COMMENTS: Release = Release::new(0, 16, 2);
+const COMMENT_FIXED: Release = Release::new(0, 17, 0);
+const FORWARD_RULES: Release = Release::new(0, 9, 1);
+pub(super) const OWN_CHAINS: Release = Release::new(0, 20, 0);
+const RETURNS_MARKED: Release = Release::new(0, 20, 2);
+const REORDERED: Release = Release::new(0, 21, 0);
+const JUMPS_APPENDED: Release = Release::new(0, 21, 3);
 
 /// Rule that flannel checks, deletes and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn masquerade_host_bits_are_removed() {
         let mut config = Flannel::new(
-            Version::new(0, 10, 0),
+            Release::new(0, 10, 0),
             "192.168.64.1/20".parse().expect("valid network"),
         );
         config.ip_masq = true;

@@ -9,14 +9,14 @@ use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 use super::masquerade::{OWN_CHAINS, OWN_FORWARD, OWN_POSTROUTING, Rule, forward, masquerade};
 use super::{Flannel, FlannelError, NodeState, SubnetFile, without_host_bits};
-use crate::version::Version;
+use crate::release::Release;
 
 /// First version that deletes the rules of an earlier lease if network and lease both differ.
-const DELETES_OLD_RULES_IF_BOTH_DIFFER: Version = Version::new(0, 11, 0);
+const DELETES_OLD_RULES_IF_BOTH_DIFFER: Release = Release::new(0, 11, 0);
 /// First version that deletes the rules of an earlier lease if either differs (commit 2092b830).
-const DELETES_OLD_RULES_IF_EITHER_DIFFERS: Version = Version::new(0, 25, 2);
+const DELETES_OLD_RULES_IF_EITHER_DIFFERS: Release = Release::new(0, 25, 2);
 /// First version that writes all rules with one `iptables-restore`.
-const USES_IPTABLES_RESTORE: Version = Version::new(0, 19, 0);
+const USES_IPTABLES_RESTORE: Release = Release::new(0, 19, 0);
 
 /// Result of a start of flanneld.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl StartModel {
         }
     }
 
-    fn write_rules(&mut self, version: Version, rules: &[Rule]) {
+    fn write_rules(&mut self, version: Release, rules: &[Rule]) {
         let existing: Vec<bool> = rules.iter().map(|rule| self.has_rule(rule)).collect();
         if version >= USES_IPTABLES_RESTORE {
             // Which rules exist is determined before the first change. Then each rule is moved, one

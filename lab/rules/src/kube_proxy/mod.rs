@@ -9,31 +9,26 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use thiserror::Error;
 
-pub mod change;
 pub mod config;
-mod config_file;
 pub mod conntrack;
 pub mod endpoints;
-mod flags;
-pub mod history;
 mod iptables;
 pub mod ipvs;
 pub mod nftables;
 pub mod node_ports;
-pub mod provenance;
 pub mod services;
 pub mod topology;
 pub mod version;
 
+pub use config::file::{config_file, is_needed as needs_config_file};
+pub use config::flags::flags;
 pub use config::{
     Cidrs, ConfigError, DetectLocalMode, KubeProxy, Mode, NodePortAddress, sync_timeout,
 };
-pub use config_file::{config_file, is_needed as needs_config_file};
-pub use flags::flags;
 pub use iptables::chains;
 pub use ipvs::IpvsRules;
 pub use svclab_ruleset::Family;
-pub use version::{Version, VersionError};
+pub use version::{Version, VersionError, change, history, provenance};
 
 use crate::objects::{self, EndpointSlice, Service, ServiceCidr};
 use endpoints::EndpointMap;

@@ -1,6 +1,6 @@
 //! Defines the data type of a difference between versions of kube-proxy.
 
-use super::version::{NEWEST_MINOR, OLDEST_MINOR};
+use super::{NEWEST_MINOR, OLDEST_MINOR};
 
 /// Behaviour that only some versions of kube-proxy have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,9 +17,9 @@ pub struct VersionRange {
 impl VersionRange {
     /// Whether `v1.minor` has the behaviour. Without a patch number, its newest patch release
     /// decides.
-    pub(super) fn includes(&self, minor: u8, patch: Option<u8>) -> bool {
+    pub(super) fn includes(&self, minor: u8, patch: Option<u16>) -> bool {
         let is_backported = |&(backport_minor, first_patch): &(u8, u8)| {
-            backport_minor == minor && patch.is_none_or(|patch| patch >= first_patch)
+            backport_minor == minor && patch.is_none_or(|patch| patch >= u16::from(first_patch))
         };
         (self.since..=self.until).contains(&minor) || self.backports.iter().any(is_backported)
     }
@@ -55,7 +55,7 @@ impl VersionRange {
     }
 
     /// Creates a change that [`OLDEST_MINOR`] already has and that `minor` is the last to have.
-    pub(super) const fn until(minor: u8) -> Self {
+    pub(in crate::kube_proxy) const fn until(minor: u8) -> Self {
         Self {
             since: OLDEST_MINOR,
             until: minor,

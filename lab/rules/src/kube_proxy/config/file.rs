@@ -8,9 +8,9 @@
 
 use serde_json::{Value, json};
 
-use super::change::VersionRange;
-use super::config::{DetectLocalMode, KubeProxy, Mode};
 use super::flags::NFTABLES_GATED;
+use super::{DetectLocalMode, KubeProxy, Mode};
+use crate::kube_proxy::version::change::VersionRange;
 
 /// Flags of iptables mode have no effect on nftables mode.
 const FLAGS_IGNORED: VersionRange = VersionRange::until(30);

@@ -1,6 +1,9 @@
 //! Defines the kube-proxy configuration of a lab file, with the field names of
 //! `KubeProxyConfiguration`.
 
+pub(super) mod file;
+pub(super) mod flags;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,4 +1,9 @@
-//! Parses and prints versions of kube-proxy as users write them.
+//! Parses and prints versions of kube-proxy as users write them. The submodules record the
+//! differences between versions, and how the rules of each were verified.
+
+pub mod change;
+pub mod history;
+pub mod provenance;
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +12,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::change::VersionRange;
+use crate::release::parse_numbers;
+use change::VersionRange;
 
 /// Oldest supported minor version.
 pub const OLDEST_MINOR: u8 = 9;
@@ -21,7 +27,7 @@ pub const NEWEST_MINOR: u8 = 36;
 #[serde(try_from = "String", into = "String")]
 pub struct Version {
     minor: u8,
-    patch: Option<u8>,
+    patch: Option<u16>,
 }
 
 /// Error of parsing a [`Version`].
@@ -66,27 +72,13 @@ impl FromStr for Version {
     type Err = VersionError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let form = || VersionError::Form(text.to_owned());
-        let digits = text.strip_prefix('v').unwrap_or(text);
-        let mut parts = digits.split('.');
-        let (Some("1"), Some(minor), patch, None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(form());
+        let Some((1, minor, patch)) = parse_numbers(text) else {
+            return Err(VersionError::Form(text.to_owned()));
         };
-        let number = |part: &str| {
-            let plain = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-            plain.then(|| part.parse::<u8>().ok()).flatten()
-        };
-        let minor = number(minor).ok_or_else(form)?;
-        let patch = match patch {
-            Some(patch) => Some(number(patch).ok_or_else(form)?),
-            None => None,
-        };
-        if (OLDEST_MINOR..=NEWEST_MINOR).contains(&minor) {
-            Ok(Self { minor, patch })
-        } else {
-            Err(VersionError::Unsupported(text.to_owned()))
+        let supported = |minor: &u8| (OLDEST_MINOR..=NEWEST_MINOR).contains(minor);
+        match u8::try_from(minor).ok().filter(supported) {
+            Some(minor) => Ok(Self { minor, patch }),
+            None => Err(VersionError::Unsupported(text.to_owned())),
         }
     }
 }
@@ -134,7 +126,7 @@ mod tests {
 
     #[test]
     fn version_both_forms_round_trip() {
-        for text in ["v1.9", "v1.18", "v1.18.2", "v1.36.2"] {
+        for text in ["v1.9", "v1.18", "v1.18.2", "v1.36.2", "v1.18.256"] {
             assert_eq!(text.parse::<Version>().unwrap().to_string(), text);
         }
         assert_eq!("1.20".parse::<Version>().unwrap().to_string(), "v1.20");
@@ -157,7 +149,7 @@ mod tests {
                 Err(VersionError::Form(text.to_owned()))
             );
         }
-        for text in ["v1.8", "v1.37", "v1.99.1"] {
+        for text in ["v1.8", "v1.37", "v1.99.1", "v1.256"] {
             let error = text.parse::<Version>().unwrap_err();
             assert_eq!(
                 error.to_string(),

@@ -4,8 +4,8 @@
 
 use std::net::SocketAddr;
 
-use super::change::VersionRange;
-use super::config::{DetectLocalMode, KubeProxy, Mode};
+use super::{DetectLocalMode, KubeProxy, Mode};
+use crate::kube_proxy::version::change::VersionRange;
 
 /// nftables mode also requires its feature gate. (`NFTablesProxyMode` in
 /// `pkg/features/kube_features.go`, v1.30.5, v1.31.0.)

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::config::Mode;
 use super::history::NFTABLES_MODE;
-use super::version::{OLDEST_MINOR, Version};
+use super::{OLDEST_MINOR, Version};
+use crate::kube_proxy::Mode;
 
 /// Evidence for the rules of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
