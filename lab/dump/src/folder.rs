@@ -76,6 +76,9 @@ pub enum DumpFilesError {
         /// Kind of the file: "compressed with gzip".
         what: &'static str,
     },
+    /// File is a program.
+    #[error("{0}: the file is an ELF executable; specify a file with the output of a program")]
+    Executable(String),
     /// File is not UTF-8 text.
     #[error("{name}: line {line} is not UTF-8, so no supported program printed it")]
     NotUtf8 {
@@ -107,14 +110,16 @@ const INFORMATIONAL_FILES: [&str; 9] = [
     "proc-ip_vs",
 ];
 
-/// First bytes of files that are not text, with the kind of file.
-const NON_TEXT_SIGNATURES: [(&[u8], &str); 6] = [
+/// First bytes of an ELF file (System V ABI, "ELF Identification").
+const ELF_SIGNATURE: &[u8] = b"\x7fELF";
+
+/// First bytes of compressed files and archives, with the kind of file.
+const PACKED_SIGNATURES: [(&[u8], &str); 5] = [
     (b"\x1f\x8b", "compressed with gzip"),
     (b"\xfd7zXZ", "compressed with xz"),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
     (b"BZh", "compressed with bzip2"),
     (b"PK\x03\x04", "a zip archive"),
-    (b"\x7fELF", "an executable"),
 ];
 
 impl DumpFiles {
@@ -207,10 +212,10 @@ impl DumpFiles {
         let (files, others) =
             tarball::read_files(packed, is_dump_file).map_err(|source| match source {
                 // The file is a single compressed file, not a tarball.
-                TarballError::NotTarball(0) if packed.starts_with(NON_TEXT_SIGNATURES[0].0) => {
+                TarballError::NotTarball(0) if packed.starts_with(PACKED_SIGNATURES[0].0) => {
                     DumpFilesError::Packed {
                         name: owned_name(),
-                        what: NON_TEXT_SIGNATURES[0].1,
+                        what: PACKED_SIGNATURES[0].1,
                     }
                 }
                 source => DumpFilesError::Tarball {
@@ -325,11 +330,14 @@ fn entries(folder: &Location, prefix: &str) -> Result<Vec<Location>, DumpFilesEr
 
 /// Creates a file of a dump from its content.
 fn file(name: String, bytes: Vec<u8>) -> Result<File, DumpFilesError> {
-    if let Some((_, kind)) = NON_TEXT_SIGNATURES
+    if let Some((_, kind)) = PACKED_SIGNATURES
         .iter()
         .find(|(signature, _)| bytes.starts_with(signature))
     {
         return Err(DumpFilesError::Packed { name, what: kind });
+    }
+    if bytes.starts_with(ELF_SIGNATURE) {
+        return Err(DumpFilesError::Executable(name));
     }
     if bytes.len() > MAX_BYTES {
         return Err(DumpFilesError::TooLarge { name });
@@ -379,6 +387,7 @@ mod tests {
         for (name, bytes) in [
             ("a.gz", &b"\x1f\x8b\x08"[..]),
             ("a.tar.xz", b"\xfd7zXZ\0"),
+            ("nft", b"\x7fELF\x02\x01"),
             ("iptables-save", b"*nat\n\xff\n"),
         ] {
             messages.push(read_error(&write_file(name, bytes), folder.path()));

@@ -3,6 +3,8 @@
 //! A dump is a set of tool outputs in files, directories or tarballs. [`NodeDump`] is a parsed
 //! dump; [`compare()`] lists the differences between two dumps that affect packets.
 
+#![warn(unreachable_pub)]
+
 pub mod compare;
 pub mod difference;
 pub mod folder;

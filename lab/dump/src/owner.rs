@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use super::difference::Owner;
 use super::node::NodeDump;
 use crate::compare::iptables::service_port;
+use svclab_ruleset::Protocol;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Chain, Rule};
 use svclab_ruleset::ipvs::VirtualServerKey;
@@ -72,15 +73,14 @@ const LINK_PREFIXES: [(&str, &str); 11] = [
     ("weave", "weave"),
 ];
 
-/// Transport protocol by its name in rules and sets, address, and port.
-type Socket = (&'static str, IpAddr, u16);
+type Socket = (Protocol, IpAddr, u16);
 
 /// Data from which owners are determined.
 #[derive(Debug, Default)]
 pub struct Owners {
     chains: HashMap<String, String>,
     sockets: HashMap<Socket, String>,
-    node_ports: HashMap<(&'static str, u16), String>,
+    node_ports: HashMap<(Protocol, u16), String>,
 }
 
 impl Owners {
@@ -129,9 +129,9 @@ impl Owners {
             self.chains.insert(target.into_owned(), name.clone());
         }
         let parts = rule.parts();
-        let protocol = parts.header("-p").and_then(parse_transport);
+        let protocol = parts.header("-p").and_then(Protocol::from_name);
         let port = protocol.and_then(|protocol| {
-            let port = parts.match_module(protocol)?.value("--dport")?;
+            let port = parts.match_module(protocol.name())?.value("--dport")?;
             port.parse::<u16>().ok()
         });
         let (Some(protocol), Some(port)) = (protocol, port) else {
@@ -194,12 +194,12 @@ impl Owners {
             let mut parts = entry.split([',', ' ']);
             let first = parts.next()?;
             if let Ok(port) = first.parse::<u16>() {
-                let protocol = parse_transport(&set.rsplit('-').next()?.to_ascii_lowercase())?;
+                let protocol = Protocol::from_name(&set.rsplit('-').next()?.to_ascii_lowercase())?;
                 return self.node_ports.get(&(protocol, port));
             }
             let address = first.parse().ok()?;
             let (protocol, port) = parts.next()?.split_once(':')?;
-            let socket = (parse_transport(protocol)?, address, port.parse().ok()?);
+            let socket = (Protocol::from_name(protocol)?, address, port.parse().ok()?);
             self.sockets.get(&socket)
         });
         match service {
@@ -219,9 +219,8 @@ impl Owners {
         else {
             return None;
         };
-        let protocol = protocol.name();
-        let service = self.sockets.get(&(protocol, *address, *port));
-        let service = service.or_else(|| self.node_ports.get(&(protocol, *port)));
+        let service = self.sockets.get(&(*protocol, *address, *port));
+        let service = service.or_else(|| self.node_ports.get(&(*protocol, *port)));
         service.map(|service| Owner::Service(service.clone()))
     }
 }
@@ -243,10 +242,4 @@ fn is_service_chain(chain: &str) -> bool {
     SERVICE_CHAIN_PREFIXES
         .iter()
         .any(|begins| chain.starts_with(begins))
-}
-
-fn parse_transport(name: &str) -> Option<&'static str> {
-    ["tcp", "udp", "sctp"]
-        .into_iter()
-        .find(|known| *known == name)
 }

@@ -30,6 +30,13 @@ impl Protocol {
             Self::Sctp => "sctp",
         }
     }
+
+    /// Returns the protocol with this name in rules: `tcp`, `udp` or `sctp`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let protocols = [Self::Tcp, Self::Udp, Self::Sctp];
+        protocols.into_iter().find(|known| known.name() == name)
+    }
 }
 
 impl fmt::Display for Protocol {

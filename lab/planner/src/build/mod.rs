@@ -2,6 +2,8 @@
 
 mod balancer;
 mod evidence_request;
+#[cfg(test)]
+mod kube_proxy_tests;
 mod node_commands;
 mod probes;
 mod rules;

@@ -248,9 +248,11 @@ pub(crate) fn check_object_limits(objects: &Objects, tree: &Tree, sink: &mut Sin
     if proxy_entries > MAX_PROXY_ENTRIES {
         sink.push(
             Diagnostic::error(format!(
-                "{} nodes would each have rules for {ports} service ports and {endpoints} \
-                 endpoints: {proxy_entries} in total, more than {MAX_PROXY_ENTRIES}",
-                objects.nodes.len()
+                "{} would each have rules for {} and {}: {proxy_entries} in total, more than \
+                 {MAX_PROXY_ENTRIES}",
+                count_noun(objects.nodes.len(), "node"),
+                count_noun(ports, "service port"),
+                count_noun(endpoints, "endpoint"),
             ))
             .with_position(span, "")
             .with_help("remove nodes or services that the lab does not need"),
@@ -268,10 +270,17 @@ pub(crate) fn check_case_limits(
         return Ok(());
     }
     Err(Diagnostic::error(format!(
-        "{cases} cases of {objects} objects each are more than {MAX_OBJECTS} objects"
+        "{} of {} each are more than {MAX_OBJECTS} objects",
+        count_noun(cases, "case"),
+        count_noun(objects, "object"),
     ))
     .with_position(span, "")
     .with_help("split the lab, or remove objects that it does not need"))
+}
+
+fn count_noun(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }
 
 fn too_many(kind: &str, count: usize, max: usize) -> Diagnostic {

@@ -1,4 +1,4 @@
-//! Refuses fields of a case's lab document that have no effect because of other fields.
+//! Reports fields of a case's lab document that have no effect because of other fields.
 
 use crate::lab::{FabricKind, LabSpec};
 use crate::sink::Sink;
@@ -7,17 +7,9 @@ use svclab_diagnostic::Diagnostic;
 
 /// Checks the patched lab document of a case.
 pub(crate) fn check_unused_fields(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    warn_ignored_by_program(spec, tree, sink);
     let mut unused = |path: &[PathSegment], message: String, help: &str| {
-        let key_span = match path.split_last() {
-            Some((PathSegment::Key(key), parent)) => tree.nearest(parent).key_span(key),
-            _ => None,
-        };
-        let span = key_span.unwrap_or_else(|| tree.nearest(path).head_span());
-        sink.push(
-            Diagnostic::error(message)
-                .with_position(span, "no effect")
-                .with_help(help),
-        );
+        sink.push(with_no_effect(Diagnostic::error(message), tree, path).with_help(help));
     };
     if spec.fabric.kind == FabricKind::Routed && spec.fabric.subnet.is_some() {
         unused(
@@ -69,4 +61,39 @@ pub(crate) fn check_unused_fields(spec: &LabSpec, tree: &Tree, sink: &mut Sink) 
             );
         }
     }
+}
+
+/// Warns about fields that describe the node of generated rules: a kube-proxy program detects both
+/// by itself (kubernetes v1.36.2, `pkg/util/iptables/iptables.go`, `HasRandomFully`, and
+/// `pkg/proxy/iptables/proxier.go`, `nfAcctCounters`).
+fn warn_ignored_by_program(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    let of_lab = spec.kube_proxy.iter();
+    let of_lab = of_lab.map(|proxy| (crate::path!["spec", "kubeProxy"].to_vec(), proxy));
+    let of_nodes = spec.nodes.iter().filter_map(|(name, node)| {
+        let path = crate::path!["spec", "nodes", name.as_str(), "kubeProxy"];
+        Some((path.to_vec(), node.kube_proxy.as_ref()?))
+    });
+    let proxies = of_lab.chain(of_nodes);
+    for (path, proxy) in proxies.filter(|(_, proxy)| proxy.binary.is_some()) {
+        let fields = [
+            ("randomFully", proxy.random_fully),
+            ("accounting", proxy.accounting),
+        ];
+        for (field, _) in fields.into_iter().filter(|(_, is_default)| !is_default) {
+            let path = [path.as_slice(), &[field.into()]].concat();
+            let warning = Diagnostic::warning(format!(
+                "the program in `binary` ignores `{field}`: it detects what the node supports"
+            ));
+            sink.push(with_no_effect(warning, tree, &path).with_help("remove it"));
+        }
+    }
+}
+
+fn with_no_effect(diagnostic: Diagnostic, tree: &Tree, path: &[PathSegment]) -> Diagnostic {
+    let key_span = match path.split_last() {
+        Some((PathSegment::Key(key), parent)) => tree.nearest(parent).key_span(key),
+        _ => None,
+    };
+    let span = key_span.unwrap_or_else(|| tree.nearest(path).head_span());
+    diagnostic.with_position(span, "no effect")
 }

@@ -43,7 +43,7 @@ pub(crate) struct UnmodelledObject {
 
 impl Documents {
     /// Parses the documents of all files. Diagnostics go to `sink`.
-    pub fn read(sources: &Sources, sink: &mut Sink) -> Self {
+    pub(crate) fn read(sources: &Sources, sink: &mut Sink) -> Self {
         let mut documents = Self::default();
         for (file, source) in sources.iter() {
             match yaml::parse(source, file) {
@@ -61,7 +61,7 @@ impl Documents {
     /// Classifies and adds a document. Items of a `List` are added recursively.
     ///
     /// A document with an invalid identity is reported to `diagnostics` and skipped.
-    pub fn add_document(&mut self, tree: &Tree, diagnostics: &mut Sink) {
+    pub(crate) fn add_document(&mut self, tree: &Tree, diagnostics: &mut Sink) {
         self.add_document_as(tree, None, diagnostics);
     }
 
@@ -321,7 +321,7 @@ pub(crate) fn parse_added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic
             Diagnostic::error("`add` requires one object of a kind that svclab models")
                 .with_position(
                     tree.head_span(),
-                    "expected a Node, Pod, Service or EndpointSlice",
+                    "expected a Node, Pod, Service, EndpointSlice or ServiceCIDR",
                 ),
         ),
     }

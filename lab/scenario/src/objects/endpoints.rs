@@ -7,8 +7,8 @@
 //! differences are intentional:
 //!
 //! - The names of slices are not random.
-//! - A pod without `status.conditions` counts as ready, because the status of a lab's pod has only
-//!   the fields that its author wrote.
+//! - A pod without `status.conditions` counts as ready unless its phase is `Pending`, because the
+//!   status of a lab's pod has only the fields that its author wrote.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ pub(crate) struct PodIndex<'o> {
 
 impl<'o> PodIndex<'o> {
     /// Indexes the pods that can be endpoints.
-    pub fn new(pods: impl Iterator<Item = &'o Pod>) -> Self {
+    pub(crate) fn new(pods: impl Iterator<Item = &'o Pod>) -> Self {
         let mut by_label: HashMap<_, Vec<&Pod>> = HashMap::new();
         for pod in pods.filter(|pod| can_be_endpoint(pod)) {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -194,11 +194,12 @@ fn can_be_endpoint(pod: &Pod) -> bool {
 }
 
 /// Whether a pod has ended: its phase is `Failed` or `Succeeded`.
-#[must_use]
-pub fn has_ended(pod: &Pod) -> bool {
-    let status = pod.status.as_ref();
-    let phase = status.and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Failed" | "Succeeded"))
+pub(crate) fn has_ended(pod: &Pod) -> bool {
+    matches!(phase(pod), Some("Failed" | "Succeeded"))
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
 }
 
 /// Returns the containers that serve while a pod runs. Init containers with `restartPolicy: Always`
@@ -236,18 +237,19 @@ fn pod_node(pod: &Pod) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Whether a pod is ready: it has a true `Ready` condition, or no conditions at all.
-#[must_use]
-pub fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref())
-        .unwrap_or_default();
-    conditions.is_empty()
-        || conditions
+/// Whether a pod is ready: its `Ready` condition is true (`IsPodReady` in
+/// `util/controller_utils.go`). Without any conditions, a pod is ready unless it is `Pending`: the
+/// kubelet sets the condition to false until all containers are ready (kubernetes v1.36.0
+/// `pkg/kubelet/status/generate.go`, `GeneratePodReadyCondition`).
+fn is_ready(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref());
+    match conditions {
+        None | Some([]) => phase(pod) != Some("Pending"),
+        Some(conditions) => conditions
             .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+    }
 }
 
 fn build_endpoint(

@@ -109,6 +109,25 @@ fn ready_pods_with_addresses_become_endpoints() {
 }
 
 #[test]
+fn pending_pod_is_not_ready_without_ready_condition() {
+    let documents = [
+        service(PORT),
+        pod("a", "node-1", "", "podIP: 10.244.1.1, phase: Pending"),
+        pod(
+            "b",
+            "node-1",
+            "",
+            "podIP: 10.244.1.2, phase: Pending, conditions: [{type: Ready, status: 'True'}]",
+        ),
+        pod("c", "node-1", "", "podIP: 10.244.1.3, phase: Running"),
+    ];
+    assert_eq!(
+        render_slices(&objects(&documents.concat())),
+        ["IPv4 8080: 10.244.1.1@node-1 not ready; 10.244.1.2@node-1; 10.244.1.3@node-1"]
+    );
+}
+
+#[test]
 fn terminating_pod_is_serving_not_ready() {
     let pod = pod("a", "node-1", "", "podIP: 10.244.1.1").replace(
         "name: a,",

@@ -7,123 +7,114 @@ use crate::tests::example::{EXAMPLE, example_with, load_diagnostics};
 use svclab_diagnostic::source::MAX_BYTES;
 use svclab_diagnostic::source::Source;
 
+/// Defines tests of the example with one text replaced.
+macro_rules! test_replaced {
+    ($($name:ident: $text:literal => $replacement:literal;)+) => {
+        $(#[test]
+        fn $name() {
+            insta::assert_snapshot!(load_diagnostics(&example_with($text, $replacement)));
+        })+
+    };
+}
+
+test_replaced! {
+    unknown_lab_field_is_refused: "  axes:\n" => "  axess:\n";
+    nested_unknown_lab_field_is_refused: "connections: 8" => "conections: 8";
+    unknown_field_without_similar_name_is_refused: "connections: 8" => "zzz: 8";
+    wrong_type_is_refused: "connections: 8" => "connections: many";
+    number_out_of_range_is_refused: "connections: 8" => "connections: -1";
+    list_instead_of_map_is_refused:
+        "  hosts:\n    laptop: {address: 203.0.113.9/24}" =>
+        "  hosts: [laptop]";
+    null_instead_of_map_is_refused: "{address: 203.0.113.9/24}" => "";
+    missing_field_is_refused: "{from: pod/default/client, to" => "{bind: x, to";
+    number_instead_of_string_is_refused:
+        "about: A pod calls its own cluster through an internal load balancer and every other call times out." =>
+        "about: 1.20";
+    unknown_keyword_is_refused: "iptables: nft" => "iptables: nftt";
+    subnet_with_host_bits_is_refused: "subnet: 172.18.1.0/24" => "subnet: 172.18.1.1/24";
+    address_without_prefix_is_refused: "203.0.113.9/24" => "203.0.113.9";
+    invalid_packet_pattern_is_refused: "SYN from pod" => "SYN form pod";
+    invalid_count_is_refused: "hits: \">=1\"" => "hits: \"1..x\"";
+    wire_without_see_and_never_is_refused: ", see: \"SYN from pod/default/client\"" => "";
+    unknown_source_port_keyword_is_refused:
+        "call: {connected: 4," =>
+        "call: {sourcePort: same, connected: 4,";
+    patch_of_unknown_object_is_refused:
+        "patch: Service/default/nginx," =>
+        "patch: Service/default/ngnix,";
+    patch_of_invalid_reference_is_refused:
+        "patch: Service/default/nginx," =>
+        "patch: Service/nginx,";
+    patch_of_wrong_type_is_refused:
+        "merge: {spec: {externalTrafficPolicy: Cluster}}" =>
+        "merge: Cluster";
+    patch_that_invalidates_object_is_refused: "{externalTrafficPolicy: Cluster}" => "{ports: 443}";
+    patch_that_invalidates_lab_is_refused:
+        "{nodes: {node-1: {sysctls: {net.ipv4.conf.all.rp_filter: 1}}}}" =>
+        "{probes: {call: {to: null}}}";
+    patch_of_expectations_is_refused:
+        "{nodes: {node-1: {sysctls: {net.ipv4.conf.all.rp_filter: 1}}}}" =>
+        "{expect: []}";
+    patch_that_renames_object_is_refused:
+        "{spec: {externalTrafficPolicy: Cluster}}" =>
+        "{metadata: {name: other}}";
+    patch_without_merge_is_refused: ", merge: {spec: {externalTrafficPolicy: Cluster}}" => "";
+    second_deletion_is_refused:
+        "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}" =>
+        "- {delete: Pod/default/nginx-a}\n      - {delete: Pod/default/nginx-a}";
+    added_object_that_exists_is_refused:
+        "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}" =>
+        "- add: {apiVersion: v1, kind: Pod, metadata: {name: client}}";
+    added_object_of_unmodelled_kind_is_refused:
+        "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}" =>
+        "- add: {apiVersion: v1, kind: ConfigMap, metadata: {name: client}}";
+    field_that_kube_proxy_program_ignores_warns:
+        "mode: ipvs, bindLoadBalancerIPs: false" =>
+        "mode: ipvs, binary: kube-proxy, randomFully: false, accounting: false";
+    case_without_row_is_refused: "rpFilter: [0, 1]}" => "rpFilter: 0}";
+    unreached_row_is_refused: "{policy: Cluster, rpFilter: [0, 1]}" => "{policy: [Local]}";
+    row_with_unknown_axis_or_value_is_refused:
+        "{policy: Cluster, rpFilter: [0, 1]}" =>
+        "{polcy: Cluster, rpFilter: [0, 2]}";
+    row_with_unknown_probe_is_refused:
+        "    call: {connected: 8, endpoints" =>
+        "    cal: {connected: 8, endpoints";
+    misspelt_row_key_is_refused: "    claims: [S1-18]" => "    clams: [S1-18]";
+    verdict_of_other_protocol_is_refused:
+        "{connected: 4, timeout: 4," =>
+        "{answered: 4, timeout: 4,";
+    counts_with_wrong_sum_are_refused: "{connected: 4, timeout: 4," => "{connected: 4, timeout: 3,";
+    undeclared_claim_is_refused: "claims: [S1-18]" => "claims: [S1-81]";
+    unused_claim_warns: ", notCheckable: no numbers are given" => "";
+    probe_that_waits_for_itself_is_refused: "maxWait: 3s" => "after: call";
+    lab_name_other_than_file_name_is_refused:
+        "metadata: {name: example}" =>
+        "metadata: {name: sample}";
+    duplicate_key_is_refused: "  iptables: nft\n" => "  iptables: nft\n  about: twice\n";
+    tab_indentation_is_refused: "  iptables: nft\n" => "\tiptables: nft\n";
+    invalid_yaml_is_refused: "source: [S0, S1]" => "source: [S0, S1";
+    alias_without_anchor_is_refused: "source: [S0, S1]" => "source: *sources";
+    lab_of_unknown_version_is_refused: "apiVersion: svclab/v1" => "apiVersion: svclab/v2";
+    lab_of_unknown_kind_is_refused: "kind: Lab" => "kind: lab";
+    document_without_kind_is_refused: "kind: Service" => "knid: Service";
+    misspelt_kubernetes_field_warns: "  selector: {app: nginx}" => "  selctor: {app: nginx}";
+    misspelt_kind_warns: "kind: ConfigMap" => "kind: Sevice";
+    wrong_type_in_kubernetes_object_is_refused: "labels: {app: nginx}" => "labels: {app: 1.20}";
+    unknown_kubernetes_keyword_is_refused: "type: LoadBalancer" => "type: Loadbalancer";
+    kubernetes_object_of_other_version_is_refused:
+        "apiVersion: v1\nkind: Service" =>
+        "apiVersion: v1beta3\nkind: Service";
+    duplicate_object_name_is_refused: "metadata: {name: nginx-b," => "metadata: {name: nginx-a,";
+    object_without_name_is_refused: "metadata: {name: nginx}" => "metadata: {labels: {}}";
+    invalid_kubernetes_name_is_refused:
+        "metadata: {name: client}" =>
+        "metadata: {name: The_Client}";
+}
+
 #[test]
 fn example_loads_without_warnings() {
     assert_eq!(load_diagnostics(EXAMPLE), "");
-}
-
-#[test]
-fn unknown_lab_field_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with("  axes:\n", "  axess:\n")));
-}
-
-#[test]
-fn nested_unknown_lab_field_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "connections: 8",
-        "conections: 8"
-    )));
-}
-
-#[test]
-fn unknown_field_without_similar_name_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with("connections: 8", "zzz: 8")));
-}
-
-#[test]
-fn wrong_type_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "connections: 8",
-        "connections: many"
-    )));
-}
-
-#[test]
-fn number_out_of_range_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "connections: 8",
-        "connections: -1"
-    )));
-}
-
-#[test]
-fn list_instead_of_map_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "  hosts:\n    laptop: {address: 203.0.113.9/24}",
-        "  hosts: [laptop]"
-    )));
-}
-
-#[test]
-fn null_instead_of_map_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "{address: 203.0.113.9/24}",
-        ""
-    )));
-}
-
-#[test]
-fn missing_field_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "{from: pod/default/client, to",
-        "{bind: x, to"
-    )));
-}
-
-#[test]
-fn number_instead_of_string_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "about: A pod calls its own cluster through an internal load balancer and every other call times out.",
-        "about: 1.20"
-    )));
-}
-
-#[test]
-fn unknown_keyword_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "iptables: nft",
-        "iptables: nftt"
-    )));
-}
-
-#[test]
-fn subnet_with_host_bits_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "subnet: 172.18.1.0/24",
-        "subnet: 172.18.1.1/24"
-    )));
-}
-
-#[test]
-fn address_without_prefix_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "203.0.113.9/24",
-        "203.0.113.9"
-    )));
-}
-
-#[test]
-fn invalid_packet_pattern_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "SYN from pod",
-        "SYN form pod"
-    )));
-}
-
-#[test]
-fn invalid_count_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "hits: \">=1\"",
-        "hits: \"1..x\""
-    )));
-}
-
-#[test]
-fn wire_without_see_and_never_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        ", see: \"SYN from pod/default/client\"",
-        ""
-    )));
 }
 
 #[test]
@@ -163,166 +154,6 @@ fn invalid_state_expectation_is_refused() {
 }
 
 #[test]
-fn unknown_source_port_keyword_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "call: {connected: 4,",
-        "call: {sourcePort: same, connected: 4,"
-    )));
-}
-
-#[test]
-fn patch_of_unknown_object_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "patch: Service/default/nginx,",
-        "patch: Service/default/ngnix,"
-    )));
-}
-
-#[test]
-fn patch_of_invalid_reference_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "patch: Service/default/nginx,",
-        "patch: Service/nginx,"
-    )));
-}
-
-#[test]
-fn patch_of_wrong_type_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "merge: {spec: {externalTrafficPolicy: Cluster}}",
-        "merge: Cluster"
-    )));
-}
-
-#[test]
-fn patch_that_invalidates_object_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "{externalTrafficPolicy: Cluster}",
-        "{ports: 443}"
-    )));
-}
-
-#[test]
-fn patch_that_invalidates_lab_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "{nodes: {node-1: {sysctls: {net.ipv4.conf.all.rp_filter: 1}}}}",
-        "{probes: {call: {to: null}}}"
-    )));
-}
-
-#[test]
-fn patch_of_expectations_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "{nodes: {node-1: {sysctls: {net.ipv4.conf.all.rp_filter: 1}}}}",
-        "{expect: []}"
-    )));
-}
-
-#[test]
-fn patch_that_renames_object_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "{spec: {externalTrafficPolicy: Cluster}}",
-        "{metadata: {name: other}}"
-    )));
-}
-
-#[test]
-fn patch_without_merge_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        ", merge: {spec: {externalTrafficPolicy: Cluster}}",
-        ""
-    )));
-}
-
-#[test]
-fn second_deletion_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}",
-        "- {delete: Pod/default/nginx-a}\n      - {delete: Pod/default/nginx-a}"
-    )));
-}
-
-#[test]
-fn added_object_that_exists_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}",
-        "- add: {apiVersion: v1, kind: Pod, metadata: {name: client}}"
-    )));
-}
-
-#[test]
-fn case_without_row_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "rpFilter: [0, 1]}",
-        "rpFilter: 0}"
-    )));
-}
-
-#[test]
-fn unreached_row_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "{policy: Cluster, rpFilter: [0, 1]}",
-        "{policy: [Local]}"
-    )));
-}
-
-#[test]
-fn row_with_unknown_axis_or_value_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "{policy: Cluster, rpFilter: [0, 1]}",
-        "{polcy: Cluster, rpFilter: [0, 2]}"
-    )));
-}
-
-#[test]
-fn row_with_unknown_probe_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "    call: {connected: 8, endpoints",
-        "    cal: {connected: 8, endpoints"
-    )));
-}
-
-#[test]
-fn misspelt_row_key_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "    claims: [S1-18]",
-        "    clams: [S1-18]"
-    )));
-}
-
-#[test]
-fn verdict_of_other_protocol_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "{connected: 4, timeout: 4,",
-        "{answered: 4, timeout: 4,"
-    )));
-}
-
-#[test]
-fn counts_with_wrong_sum_are_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "{connected: 4, timeout: 4,",
-        "{connected: 4, timeout: 3,"
-    )));
-}
-
-#[test]
-fn undeclared_claim_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "claims: [S1-18]",
-        "claims: [S1-81]"
-    )));
-}
-
-#[test]
-fn unused_claim_warns() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        ", notCheckable: no numbers are given",
-        ""
-    )));
-}
-
-#[test]
 fn duration_out_of_bounds_in_any_field_is_refused() {
     let inputs = [
         ("maxWait: 3s", "maxWait: 400000000000y"),
@@ -345,59 +176,11 @@ fn duration_out_of_bounds_in_any_field_is_refused() {
 }
 
 #[test]
-fn probe_that_waits_for_itself_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "maxWait: 3s",
-        "after: call"
-    )));
-}
-
-#[test]
-fn lab_name_other_than_file_name_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "metadata: {name: example}",
-        "metadata: {name: sample}"
-    )));
-}
-
-#[test]
 fn lab_file_name_not_utf8_asks_for_another_file_name() {
     let source = Source::from_text("l\u{fffd}b.yaml", EXAMPLE);
     let errors = Scenario::load(&source.into()).expect_err("an error");
     let help: Vec<&String> = errors.iter().flat_map(|error| &error.help).collect();
     assert_eq!(help, ["rename the file to `example.yaml`"]);
-}
-
-#[test]
-fn duplicate_key_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "  iptables: nft\n",
-        "  iptables: nft\n  about: twice\n"
-    )));
-}
-
-#[test]
-fn tab_indentation_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "  iptables: nft\n",
-        "\tiptables: nft\n"
-    )));
-}
-
-#[test]
-fn invalid_yaml_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "source: [S0, S1]",
-        "source: [S0, S1"
-    )));
-}
-
-#[test]
-fn alias_without_anchor_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "source: [S0, S1]",
-        "source: *sources"
-    )));
 }
 
 #[test]
@@ -415,69 +198,8 @@ fn second_lab_document_is_refused() {
 }
 
 #[test]
-fn lab_of_unknown_version_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "apiVersion: svclab/v1",
-        "apiVersion: svclab/v2"
-    )));
-}
-
-#[test]
-fn lab_of_unknown_kind_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with("kind: Lab", "kind: lab")));
-}
-
-#[test]
-fn document_without_kind_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "kind: Service",
-        "knid: Service"
-    )));
-}
-
-#[test]
 fn document_other_than_map_is_refused() {
     insta::assert_snapshot!(load_diagnostics(&format!("{EXAMPLE}---\njust words\n")));
-}
-
-#[test]
-fn misspelt_kubernetes_field_warns() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "  selector: {app: nginx}",
-        "  selctor: {app: nginx}"
-    )));
-}
-
-#[test]
-fn misspelt_kind_warns() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "kind: ConfigMap",
-        "kind: Sevice"
-    )));
-}
-
-#[test]
-fn wrong_type_in_kubernetes_object_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "labels: {app: nginx}",
-        "labels: {app: 1.20}"
-    )));
-}
-
-#[test]
-fn unknown_kubernetes_keyword_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "type: LoadBalancer",
-        "type: Loadbalancer"
-    )));
-}
-
-#[test]
-fn kubernetes_object_of_other_version_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "apiVersion: v1\nkind: Service",
-        "apiVersion: v1beta3\nkind: Service"
-    )));
 }
 
 #[test]
@@ -487,30 +209,6 @@ fn port_out_of_range_is_refused() {
         "port: 70000, "
     )));
     insta::assert_snapshot!(load_diagnostics(&example_with("port: 443, ", "")));
-}
-
-#[test]
-fn duplicate_object_name_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "metadata: {name: nginx-b,",
-        "metadata: {name: nginx-a,"
-    )));
-}
-
-#[test]
-fn object_without_name_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "metadata: {name: nginx}",
-        "metadata: {labels: {}}"
-    )));
-}
-
-#[test]
-fn invalid_kubernetes_name_is_refused() {
-    insta::assert_snapshot!(load_diagnostics(&example_with(
-        "metadata: {name: client}",
-        "metadata: {name: The_Client}"
-    )));
 }
 
 #[test]

@@ -6,10 +6,10 @@ use svclab_diagnostic::source::{Source, Sources};
 use svclab_diagnostic::{Diagnostic, Rendering};
 
 /// Valid example lab.
-pub const EXAMPLE: &str = include_str!("../example.yaml");
+pub(crate) const EXAMPLE: &str = include_str!("../example.yaml");
 
 /// Loads a lab and renders its errors and warnings for a terminal.
-pub fn load_diagnostics(text: &str) -> String {
+pub(crate) fn load_diagnostics(text: &str) -> String {
     let source = match Source::from_bytes("example.yaml", text.into()) {
         Ok(source) => source,
         Err(error) => {
@@ -29,7 +29,7 @@ pub fn load_diagnostics(text: &str) -> String {
 }
 
 /// Replaces one part of the example.
-pub fn example_with(part: &str, replacement: &str) -> String {
+pub(crate) fn example_with(part: &str, replacement: &str) -> String {
     assert!(EXAMPLE.contains(part), "{part} is not in the example");
     EXAMPLE.replacen(part, replacement, 1)
 }

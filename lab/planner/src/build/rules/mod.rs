@@ -240,6 +240,13 @@ impl NodeRulesBuilder<'_> {
         ));
     }
 
+    /// Adds an error without the name of the node: every node has the same, so it is reported once.
+    fn add_kube_proxy_problem(&mut self, error: &impl ToString) {
+        let place = place!["spec", "kubeProxy"];
+        self.problems
+            .push(Problem::in_lab(place, error.to_string()));
+    }
+
     fn add_flannel_leftovers(&mut self, script: &mut IptablesScript) -> flannel::NodeState {
         let FlannelLeftover::Earlier(leftover) = &self.node.leftovers.flannel else {
             return flannel::NodeState::default();
@@ -313,14 +320,14 @@ impl NodeRulesBuilder<'_> {
             }
             match kube_proxy::nftables_rules(proxy, &self.objects, family) {
                 Ok(table) => self.nft.tables.push(table),
-                Err(error) => self.add_problem("kubeProxy", &error.to_string()),
+                Err(error) => self.add_kube_proxy_problem(&error),
             }
             return script;
         }
         if proxy.mode == Mode::Ipvs {
             match kube_proxy::ipvs_rules(proxy, &self.objects, family) {
                 Ok(rules) => self.add_ipvs(&mut script, rules),
-                Err(error) => self.add_problem("kubeProxy", &error.to_string()),
+                Err(error) => self.add_kube_proxy_problem(&error),
             }
             return script;
         }
@@ -329,7 +336,7 @@ impl NodeRulesBuilder<'_> {
                 script.append(rules.script);
                 self.accounting.extend(rules.accounting);
             }
-            Err(error) => self.add_problem("kubeProxy", &error.to_string()),
+            Err(error) => self.add_kube_proxy_problem(&error),
         }
         script
     }
@@ -347,7 +354,7 @@ impl NodeRulesBuilder<'_> {
     fn add_ipvs(&mut self, script: &mut IptablesScript, rules: IpvsRules) {
         script.append(rules.script);
         if let Err(error) = self.sets.append(rules.sets) {
-            self.add_problem("kubeProxy", &error.to_string());
+            self.add_kube_proxy_problem(&error);
         }
         self.servers.extend(rules.servers);
         self.bound.extend(rules.bound);
