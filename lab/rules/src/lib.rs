@@ -5,6 +5,8 @@
 //! configuration. The output is the text that the real tools (`iptables-restore`, `ipset restore`,
 //! `nft`) load.
 
+#![warn(unreachable_pub)]
+
 pub mod calico;
 pub mod docker;
 pub mod flannel;

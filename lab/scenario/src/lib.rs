@@ -8,6 +8,8 @@
 //! Every value keeps its span in the file. Errors, also of later stages, are
 //! [`svclab_diagnostic::Diagnostic`]s with file, line and caret.
 
+#![warn(unreachable_pub)]
+
 mod check;
 pub mod decode;
 mod expand;

@@ -28,7 +28,7 @@ struct DiagnosticList {
 
 impl Sink {
     /// Stores a diagnostic, unless one with the same message and span exists.
-    pub fn push(&mut self, diagnostic: Diagnostic) {
+    pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
         let span: Option<Span> = diagnostic.primary.as_ref().map(|label| label.span);
         let key = self.hasher.hash_one((&diagnostic.message, span));
         if !self.hashes.insert(key) {
@@ -46,24 +46,24 @@ impl Sink {
         }
     }
 
-    pub fn extend(&mut self, diagnostics: impl IntoIterator<Item = Diagnostic>) {
+    pub(crate) fn extend(&mut self, diagnostics: impl IntoIterator<Item = Diagnostic>) {
         for diagnostic in diagnostics {
             self.push(diagnostic);
         }
     }
 
     /// Whether there is at least one error.
-    pub fn has_errors(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         !self.errors.kept.is_empty()
     }
 
     /// Returns the first error, otherwise the first warning.
-    pub fn into_first(self) -> Option<Diagnostic> {
+    pub(crate) fn into_first(self) -> Option<Diagnostic> {
         self.into_inner().into_iter().next()
     }
 
     /// Returns all errors, then all warnings, each in order of arrival.
-    pub fn into_inner(self) -> Vec<Diagnostic> {
+    pub(crate) fn into_inner(self) -> Vec<Diagnostic> {
         let more = |count: usize, kind: &str| match count {
             0 => None,
             1 => Some(format!("and 1 more {kind}")),

@@ -24,7 +24,7 @@ pub(crate) struct LocatedPatch<'l> {
 
 impl<'l> LocatedPatch<'l> {
     /// Whether the patch changes the lab rather than a Kubernetes object.
-    pub fn is_lab_patch(self) -> bool {
+    pub(crate) fn is_lab_patch(self) -> bool {
         matches!(
             self.patch,
             Patch::Merge {
@@ -45,12 +45,12 @@ impl<'l> LocatedPatch<'l> {
     }
 
     /// Returns the tree to merge or to add, `None` for a deletion or termination.
-    pub fn body(self) -> Option<&'l Tree> {
+    pub(crate) fn body(self) -> Option<&'l Tree> {
         self.tree.get("merge").or_else(|| self.tree.get("add"))
     }
 
     /// Returns the span of the reference to the document.
-    pub fn document_span(self) -> Span {
+    pub(crate) fn document_span(self) -> Span {
         let named = ["patch", "delete", "terminate"];
         let named = named.iter().find_map(|key| self.tree.get(key));
         named.map_or(self.tree.head_span(), |name| name.span)
@@ -58,7 +58,7 @@ impl<'l> LocatedPatch<'l> {
 
     /// Adds a label with this patch to a diagnostic. A diagnostic that points into the patch stays
     /// as is.
-    pub fn blame(self, diagnostic: Diagnostic, case: &str) -> Diagnostic {
+    pub(crate) fn blame(self, diagnostic: Diagnostic, case: &str) -> Diagnostic {
         let whole = self.tree.span;
         let is_inside = diagnostic.primary.as_ref().is_some_and(|label| {
             let span = label.span;

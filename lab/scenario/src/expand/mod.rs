@@ -85,7 +85,7 @@ impl ScenarioDocuments<'_> {
     }
 
     /// Returns the patches of all values of all axes and of all steps.
-    pub fn patches(&self) -> impl Iterator<Item = LocatedPatch<'_>> + Clone {
+    pub(crate) fn patches(&self) -> impl Iterator<Item = LocatedPatch<'_>> + Clone {
         let axes = self.lab.spec.axes.values().enumerate();
         let values = axes.flat_map(|(axis, values)| {
             values

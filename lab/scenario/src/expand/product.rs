@@ -22,7 +22,7 @@ pub(crate) struct Combination {
 
 impl Combination {
     /// Returns `LAB/AXIS=VALUE,AXIS2=VALUE2`; without axes, the lab's name.
-    pub fn id(&self, lab: &str) -> String {
+    pub(crate) fn id(&self, lab: &str) -> String {
         if self.values.is_empty() {
             return lab.to_owned();
         }

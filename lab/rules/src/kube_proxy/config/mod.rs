@@ -292,12 +292,17 @@ mod sync_timeout {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
     #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
-    pub fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        time: &Option<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         let time = time.unwrap_or_default();
         to.collect_str(&humantime::format_duration(time))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Duration>, D::Error> {
         let text = String::deserialize(from)?;
         super::sync_timeout(&text)
             .map(Some)

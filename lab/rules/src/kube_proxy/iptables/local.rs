@@ -21,7 +21,7 @@ pub(in crate::kube_proxy) enum LocalTraffic {
 
 impl LocalTraffic {
     /// Returns the detector of `proxy` on `node`, or `None` if no network is configured.
-    pub fn new(
+    pub(crate) fn new(
         proxy: &KubeProxy,
         node: &Node<'_>,
         family: Family,
@@ -67,7 +67,7 @@ impl LocalTraffic {
     }
 
     /// Returns iptables arguments that match packets from local pods.
-    pub fn local_match(&self) -> String {
+    pub(crate) fn local_match(&self) -> String {
         match self {
             Self::Source(network) => format!("-s {network}"),
             Self::Interface(name) => format!("-i {name}"),
@@ -76,7 +76,7 @@ impl LocalTraffic {
     }
 
     /// Returns iptables arguments that match packets from other sources.
-    pub fn nonlocal_match(&self) -> String {
+    pub(crate) fn nonlocal_match(&self) -> String {
         format!("! {}", self.local_match())
     }
 }

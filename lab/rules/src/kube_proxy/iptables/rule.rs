@@ -12,17 +12,17 @@ pub(in crate::kube_proxy) struct RuleBuilder(Command);
 
 impl RuleBuilder {
     /// Starts a rule that is appended to `chain`.
-    pub fn append(chain: &str) -> Self {
+    pub(crate) fn append(chain: &str) -> Self {
         Self(Command::append(chain, ""))
     }
 
     /// Starts a rule that is inserted at the top of `chain`.
-    pub fn insert(chain: &str) -> Self {
+    pub(crate) fn insert(chain: &str) -> Self {
         Self(Command::insert(chain, ""))
     }
 
     /// Adds words.
-    pub fn with(mut self, words: impl Display) -> Self {
+    pub(crate) fn with(mut self, words: impl Display) -> Self {
         let space = if self.0.rule.is_empty() { "" } else { " " };
         // Writing into a String cannot fail.
         let _ = write!(self.0.rule, "{space}{words}");
@@ -30,7 +30,7 @@ impl RuleBuilder {
     }
 
     /// Adds words if there are any.
-    pub fn with_some(self, words: Option<impl Display>) -> Self {
+    pub(crate) fn with_some(self, words: Option<impl Display>) -> Self {
         match words {
             Some(words) => self.with(words),
             None => self,
@@ -38,32 +38,32 @@ impl RuleBuilder {
     }
 
     /// Adds a comment. No caller passes a quote or a backslash: names in Kubernetes are DNS labels.
-    pub fn comment(self, text: impl Display) -> Self {
+    pub(crate) fn comment(self, text: impl Display) -> Self {
         self.with(format_args!("-m comment --comment \"{text}\""))
     }
 
     /// Matches packets of `protocol`.
-    pub fn protocol(self, protocol: Protocol) -> Self {
+    pub(crate) fn protocol(self, protocol: Protocol) -> Self {
         self.with(format_args!("-m {protocol} -p {protocol}"))
     }
 
     /// Matches packets to `ip`.
-    pub fn destination(self, ip: IpAddr) -> Self {
+    pub(crate) fn destination(self, ip: IpAddr) -> Self {
         self.with(format_args!("-d {ip}"))
     }
 
     /// Matches packets to `port`; the rule must already match a protocol.
-    pub fn port(self, port: u16) -> Self {
+    pub(crate) fn port(self, port: u16) -> Self {
         self.with(format_args!("--dport {port}"))
     }
 
     /// Ends the rule with its target.
-    pub fn jump(self, target: &str) -> Command {
+    pub(crate) fn jump(self, target: &str) -> Command {
         self.with(format_args!("-j {target}")).0
     }
 
     /// Ends a rule without a target, which only counts.
-    pub fn without_target(self) -> Command {
+    pub(crate) fn without_target(self) -> Command {
         self.0
     }
 }

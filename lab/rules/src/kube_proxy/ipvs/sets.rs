@@ -126,7 +126,7 @@ impl SetName {
     }
 
     /// Returns the comment of rules that match the set.
-    pub fn comment(self, version: Version) -> &'static str {
+    pub(crate) fn comment(self, version: Version) -> &'static str {
         let has_hashes = version.has(&IPVS_SCTP_HASHES);
         match self {
             Self::LoopBack => {
@@ -204,7 +204,7 @@ pub(super) struct Sets {
 
 impl Sets {
     /// Creates all sets of `version`, empty.
-    pub fn new(version: Version, family: Family) -> Self {
+    pub(crate) fn new(version: Version, family: Family) -> Self {
         let empty = |name: SetName| {
             let kind = name.set_type(version);
             let set = ipset::Set::new(kind, family);
@@ -226,7 +226,7 @@ impl Sets {
     }
 
     /// Adds an entry. If the version lacks the set, the entry is discarded.
-    pub fn add(&mut self, name: SetName, entry: String) {
+    pub(crate) fn add(&mut self, name: SetName, entry: String) {
         if let Some(set) = self.by_name.get_mut(&name) {
             set.add(entry);
             self.attempted.insert(name);
@@ -235,19 +235,19 @@ impl Sets {
 
     /// Records that kube-proxy tried to add an entry that ipset rejects. kube-proxy then treats the
     /// set as nonempty.
-    pub fn record_rejected(&mut self, name: SetName) {
+    pub(crate) fn record_rejected(&mut self, name: SetName) {
         if self.by_name.contains_key(&name) {
             self.attempted.insert(name);
         }
     }
 
     /// Whether kube-proxy treats the set as empty.
-    pub fn is_empty(&self, name: SetName) -> bool {
+    pub(crate) fn is_empty(&self, name: SetName) -> bool {
         !self.attempted.contains(&name)
     }
 
     /// Whether the elements of the set are ports.
-    pub fn has_ports(&self, name: SetName) -> bool {
+    pub(crate) fn has_ports(&self, name: SetName) -> bool {
         matches!(name.set_type(self.version), SetType::BitmapPort(..))
     }
 
@@ -266,12 +266,12 @@ impl Sets {
 
     /// Returns iptables arguments that match elements of the set; `by` is `dst` or `src` for each
     /// part of an element.
-    pub fn matching(&self, name: SetName, directions: &str) -> String {
+    pub(crate) fn matching(&self, name: SetName, directions: &str) -> String {
         format!("-m set --match-set {} {directions}", self.name(name))
     }
 
     /// Returns the sets as input of `ipset restore`.
-    pub fn into_script(self) -> Result<IpsetScript, IpsetError> {
+    pub(crate) fn into_script(self) -> Result<IpsetScript, IpsetError> {
         let names: Vec<String> = self.by_name.keys().map(|name| self.name(*name)).collect();
         let mut script = IpsetScript::new();
         for (name, set) in names.into_iter().zip(self.by_name.into_values()) {

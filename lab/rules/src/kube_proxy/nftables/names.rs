@@ -10,55 +10,55 @@ use crate::kube_proxy::endpoints::Endpoint;
 use crate::kube_proxy::services::ServicePort;
 
 /// Chain that dispatches traffic to services.
-pub const SERVICES: &str = "services";
+pub(crate) const SERVICES: &str = "services";
 /// Chain that masquerades marked packets.
-pub const MASQUERADING: &str = "masquerading";
+pub(crate) const MASQUERADING: &str = "masquerading";
 /// Chain that marks packets for masquerading, up to v1.35.
-pub const MARK_FOR_MASQUERADE: &str = "mark-for-masquerade";
+pub(crate) const MARK_FOR_MASQUERADE: &str = "mark-for-masquerade";
 /// Chain that rejects traffic to services without endpoints.
-pub const REJECT: &str = "reject-chain";
+pub(crate) const REJECT: &str = "reject-chain";
 /// Chain that checks for services without endpoints.
-pub const SERVICE_CHECK: &str = "service-endpoints-check";
+pub(crate) const SERVICE_CHECK: &str = "service-endpoints-check";
 /// Chain that checks for node ports without endpoints.
-pub const NODE_PORT_CHECK: &str = "nodeport-endpoints-check";
+pub(crate) const NODE_PORT_CHECK: &str = "nodeport-endpoints-check";
 /// Chain that checks for both in v1.29.
-pub const ENDPOINTS_CHECK: &str = "endpoints-check";
+pub(crate) const ENDPOINTS_CHECK: &str = "endpoints-check";
 /// Chain that checks for load balancers with source ranges.
-pub const FIREWALL_CHECK: &str = "firewall-check";
+pub(crate) const FIREWALL_CHECK: &str = "firewall-check";
 /// Chain that admits sources by source range, in v1.29.
-pub const FIREWALL_ALLOW_CHECK: &str = "firewall-allow-check";
+pub(crate) const FIREWALL_ALLOW_CHECK: &str = "firewall-allow-check";
 /// Chain that drops packets in conntrack state INVALID, in v1.29.
-pub const FORWARD: &str = "forward";
+pub(crate) const FORWARD: &str = "forward";
 /// Chain that rejects traffic to ports of cluster IPs that no service has.
-pub const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
+pub(crate) const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
 
 /// Set of cluster IPs in use.
-pub const CLUSTER_IPS: &str = "cluster-ips";
+pub(crate) const CLUSTER_IPS: &str = "cluster-ips";
 /// Set of the node's addresses that serve node ports.
-pub const NODE_PORT_IPS: &str = "nodeport-ips";
+pub(crate) const NODE_PORT_IPS: &str = "nodeport-ips";
 /// Map of addresses and ports of services without endpoints.
-pub const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
+pub(crate) const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
 /// Map of node ports of services without endpoints.
-pub const NO_ENDPOINT_NODE_PORTS: &str = "no-endpoint-nodeports";
+pub(crate) const NO_ENDPOINT_NODE_PORTS: &str = "no-endpoint-nodeports";
 /// Map of addresses and ports with source ranges, from v1.30 on.
-pub const FIREWALL_IPS: &str = "firewall-ips";
+pub(crate) const FIREWALL_IPS: &str = "firewall-ips";
 /// Set of addresses and ports with source ranges, in v1.29.
-pub const FIREWALL: &str = "firewall";
+pub(crate) const FIREWALL: &str = "firewall";
 /// Set of admitted sources, in v1.29.
-pub const FIREWALL_ALLOW: &str = "firewall-allow";
+pub(crate) const FIREWALL_ALLOW: &str = "firewall-allow";
 /// Map of addresses and ports of services.
-pub const SERVICE_IPS: &str = "service-ips";
+pub(crate) const SERVICE_IPS: &str = "service-ips";
 /// Map of node ports of services.
-pub const SERVICE_NODE_PORTS: &str = "service-nodeports";
+pub(crate) const SERVICE_NODE_PORTS: &str = "service-nodeports";
 /// Set of connections of local endpoints to themselves, from v1.36 on.
-pub const HAIRPIN: &str = "hairpin-connections";
+pub(crate) const HAIRPIN: &str = "hairpin-connections";
 
 /// Longest name without its prefix: the kernel's limit of 256 minus 16 for the prefix.
 const MAX_NAME_LENGTH: usize = 240;
 
 /// Names of the objects of a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortNames {
+pub(crate) struct PortNames {
     /// Chain of all endpoints: `service-HASH-namespace/name/protocol/port`.
     pub cluster: String,
     /// Chain of local endpoints: `local-HASH-…`.
@@ -73,7 +73,7 @@ pub struct PortNames {
 
 /// Names of the objects of an endpoint of a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndpointNames {
+pub(crate) struct EndpointNames {
     /// Chain of the endpoint: `endpoint-HASH-…__10.244.1.5/8080`.
     pub chain: String,
 }
@@ -84,7 +84,7 @@ impl EndpointNames {
     /// Returns the name of the set of clients with affinity to the endpoint:
     /// `affinity-HASH-…__10.244.1.5/8080`.
     #[must_use]
-    pub fn affinity(&self) -> String {
+    pub(crate) fn affinity(&self) -> String {
         let hashed = self.chain.strip_prefix(Self::CHAIN).unwrap_or(&self.chain);
         format!("affinity-{hashed}")
     }
@@ -93,7 +93,7 @@ impl EndpointNames {
 impl PortNames {
     /// Creates the names for `port`.
     #[must_use]
-    pub fn new(port: &ServicePort) -> Self {
+    pub(crate) fn new(port: &ServicePort) -> Self {
         let base = format!(
             "{}/{}/{}/{}",
             port.namespace, port.service, port.protocol, port.port_name
@@ -110,7 +110,7 @@ impl PortNames {
 
     /// Returns the names for an endpoint of the service port.
     #[must_use]
-    pub fn endpoint(&self, endpoint: &Endpoint) -> EndpointNames {
+    pub(crate) fn endpoint(&self, endpoint: &Endpoint) -> EndpointNames {
         let mut ip = endpoint.ip().to_string();
         if endpoint.address.is_ipv6() {
             // A chain name must not contain a colon.

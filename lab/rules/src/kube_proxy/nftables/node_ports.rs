@@ -20,7 +20,7 @@ pub(super) enum NodePorts {
 
 impl NodePorts {
     /// Returns the addresses on which `proxy` serves node ports of `family` on `node`.
-    pub fn new(proxy: &KubeProxy, node: &Node<'_>, family: Family) -> Self {
+    pub(crate) fn new(proxy: &KubeProxy, node: &Node<'_>, family: Family) -> Self {
         let version = proxy.version;
         let mut entries: Vec<NodePortAddress> = proxy
             .node_port_addresses

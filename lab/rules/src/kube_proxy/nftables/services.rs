@@ -48,7 +48,7 @@ impl Elements {
     }
 
     /// Returns the entries in the order in which their keys were first added.
-    pub fn into_elements(self) -> Vec<Element> {
+    pub(crate) fn into_elements(self) -> Vec<Element> {
         self.0.into_values().collect()
     }
 }
