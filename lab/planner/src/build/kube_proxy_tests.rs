@@ -27,7 +27,7 @@ status: {addresses: [{type: InternalIP, address: 192.168.50.11}]}
 apiVersion: v1
 kind: Node
 metadata: {name: node-2}
-status: {addresses: [{type: InternalIP, address: 192.168.50.12}]}
+status: {addresses: [{type: InternalIP, address: 192.168.51.12}]}
 ";
 
 #[test]
