@@ -6,12 +6,12 @@
 #![warn(unreachable_pub)]
 
 pub mod compare;
-pub mod difference;
+mod difference;
 pub mod folder;
-pub mod lists;
+mod lists;
 pub mod node;
 pub mod owner;
-pub mod proxy;
+mod proxy;
 pub mod tarball;
 
 pub use compare::compare;

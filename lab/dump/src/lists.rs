@@ -37,7 +37,7 @@ impl ListItem {
 
 /// Returns the differences of the second list from the first in reading order: an added item
 /// follows the item that precedes it. The number of moved items is minimal.
-pub fn compare(first: &[ListItem], second: &[ListItem]) -> Vec<DumpChange> {
+pub(crate) fn compare(first: &[ListItem], second: &[ListItem]) -> Vec<DumpChange> {
     let mut places: HashMap<&str, VecDeque<usize>> = HashMap::new();
     for (j, item) in second.iter().enumerate() {
         places.entry(&item.key).or_default().push_back(j);

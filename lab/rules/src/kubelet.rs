@@ -7,8 +7,8 @@
 //! The kubelet starts before kube-proxy. Both write the masquerading rules and, from v1.27, the
 //! localnet rule. kube-proxy writes them last, so this module omits them.
 
+use super::kube_proxy::Version;
 use super::kube_proxy::history::{KUBELET_CANARY, KUBELET_DROPS, KUBELET_HINT, KUBELET_LOCALNET};
-use super::kube_proxy::version::Version;
 use super::kube_proxy::{Family, chains};
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 

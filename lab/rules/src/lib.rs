@@ -14,4 +14,4 @@ pub mod ip_masq_agent;
 pub mod kube_proxy;
 pub mod kubelet;
 pub mod objects;
-pub mod release;
+mod release;

@@ -1,6 +1,6 @@
 //! Loads scenarios: parses and validates the YAML files of a user and expands them into cases.
 //!
-//! The input is a set of [`svclab_diagnostic::source::Sources`]. The module [`yaml`] parses each
+//! The input is a set of [`svclab_diagnostic::source::Sources`]. The module `yaml` parses each
 //! file into [`tree`]s. [`Scenario::load`] classifies the documents, decodes the [`lab`] strictly
 //! and the Kubernetes [`objects`] leniently, and applies the patches of every combination of axis
 //! values. The output is a [`Scenario`] with its [`Case`]s.
@@ -11,7 +11,7 @@
 #![warn(unreachable_pub)]
 
 mod check;
-pub mod decode;
+mod decode;
 mod expand;
 pub mod expectation;
 pub mod lab;
@@ -20,17 +20,15 @@ mod scenario;
 mod sink;
 #[cfg(test)]
 mod tests;
-pub mod yaml;
+mod yaml;
 
-pub use check::limits;
-pub use decode::{duration, error as decode_error, spanned_error, values};
-pub use expand::{case, product};
+pub use decode::duration;
 pub use expectation::{count, wire};
-pub use lab::{components, flow, flow_count, patch, reference, schema, step};
+pub use lab::{reference, schema};
 pub use objects::endpoints;
 pub use yaml::tree;
 
-pub use case::Case;
+pub use expand::case::Case;
 pub use expand::diff::{DocumentDiff, FieldDiff};
 pub use scenario::Scenario;
 pub use sink::MAX_DIAGNOSTICS;

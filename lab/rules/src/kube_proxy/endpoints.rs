@@ -51,7 +51,7 @@ impl Endpoint {
 
 /// Endpoints of every service port, by namespace, service, port name and protocol.
 #[derive(Debug, Default)]
-pub struct EndpointMap {
+pub(crate) struct EndpointMap {
     by_port: HashMap<Key, Vec<Endpoint>>,
 }
 
@@ -69,7 +69,7 @@ impl EndpointMap {
     /// # Errors
     ///
     /// Returns a [`KubeProxyError`] for an address or protocol that the API server rejects.
-    pub fn new(
+    pub(crate) fn new(
         slices: &[EndpointSlice],
         node: &str,
         version: Version,
@@ -99,7 +99,7 @@ impl EndpointMap {
 
     /// Returns the endpoints of `port`, in the order in which kube-proxy keeps them.
     #[must_use]
-    pub fn get(&self, port: &ServicePort) -> &[Endpoint] {
+    pub(crate) fn get(&self, port: &ServicePort) -> &[Endpoint] {
         let key = Key {
             namespace: port.namespace.clone(),
             service: port.service.clone(),

@@ -9,16 +9,16 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use thiserror::Error;
 
-pub mod config;
+mod config;
 pub mod conntrack;
-pub mod endpoints;
+mod endpoints;
 mod iptables;
 pub mod ipvs;
 pub mod nftables;
 pub mod node_ports;
 pub mod services;
-pub mod topology;
-pub mod version;
+mod topology;
+mod version;
 
 pub use config::file::{config_file, is_needed as needs_config_file};
 pub use config::flags::flags;

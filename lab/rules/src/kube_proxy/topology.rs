@@ -13,7 +13,7 @@ use super::version::Version;
 
 /// Locality of a node, which topology hints refer to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NodeLocality<'a> {
+pub(crate) struct NodeLocality<'a> {
     /// Name of the node.
     pub node: &'a str,
     /// Value of the node's label `topology.kubernetes.io/zone`.
@@ -22,7 +22,7 @@ pub struct NodeLocality<'a> {
 
 /// Endpoints of a service port, selected for one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EndpointSelection<'a> {
+pub(crate) struct EndpointSelection<'a> {
     /// Endpoints for traffic that may leave the node.
     pub cluster: Vec<&'a Endpoint>,
     /// Endpoints for traffic that must stay on the node.
@@ -35,7 +35,7 @@ pub struct EndpointSelection<'a> {
 
 /// Selects `endpoints` of `port` for a node at `place`.
 #[must_use]
-pub fn select_endpoints<'a>(
+pub(crate) fn select_endpoints<'a>(
     endpoints: &'a [Endpoint],
     port: &ServicePort,
     version: Version,

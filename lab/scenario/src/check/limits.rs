@@ -11,42 +11,42 @@ use svclab_diagnostic::printable::is_control;
 use svclab_diagnostic::source::Span;
 
 /// Maximum number of nodes in a cluster.
-pub const MAX_NODES: usize = 256;
+pub(crate) const MAX_NODES: usize = 256;
 
 /// Maximum number of pods in a cluster.
-pub const MAX_PODS: usize = 4096;
+pub(crate) const MAX_PODS: usize = 4096;
 
 /// Maximum number of services in a cluster.
-pub const MAX_SERVICES: usize = 5000;
+pub(crate) const MAX_SERVICES: usize = 5000;
 
 /// Maximum number of endpoints in all slices of a cluster.
-pub const MAX_ENDPOINTS: usize = 20_000;
+pub(crate) const MAX_ENDPOINTS: usize = 20_000;
 
 /// Maximum of the sum of service ports and endpoints, times the number of nodes. The kube-proxy of
 /// each node writes rules for each of them.
-pub const MAX_PROXY_ENTRIES: usize = 1_000_000;
+pub(crate) const MAX_PROXY_ENTRIES: usize = 1_000_000;
 
 /// Maximum number of hosts outside the cluster, and of load balancers.
-pub const MAX_HOSTS: usize = 256;
+pub(crate) const MAX_HOSTS: usize = 256;
 
 /// Maximum number of probes in a case.
-pub const MAX_PROBES: usize = 256;
+pub(crate) const MAX_PROBES: usize = 256;
 
 /// Maximum number of steps in a case.
-pub const MAX_STEPS: usize = 64;
+pub(crate) const MAX_STEPS: usize = 64;
 
 /// Maximum number of connections of all probes in a case.
-pub const MAX_CONNECTIONS: u64 = 10_000;
+pub(crate) const MAX_CONNECTIONS: u64 = 10_000;
 
 /// Maximum length of a line of rules in bytes. `iptables-restore` reads lines of up to 10 KiB
 /// (iptables 1.8.9, `iptables/iptables-restore.c`, `buffer`).
-pub const MAX_RULE_LINE: usize = 8192;
+pub(crate) const MAX_RULE_LINE: usize = 8192;
 
 /// Maximum length of a name in the lab document, in bytes.
-pub const MAX_NAME: usize = 63;
+pub(crate) const MAX_NAME: usize = 63;
 
 /// Maximum number of objects in all cases of a lab together; each case has its own objects.
-pub const MAX_OBJECTS: usize = 1_000_000;
+pub(crate) const MAX_OBJECTS: usize = 1_000_000;
 
 /// Refuses control characters in the lab's texts, which a terminal would interpret.
 pub(crate) fn check_text(tree: &Tree, sink: &mut Sink) {

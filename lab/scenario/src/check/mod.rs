@@ -6,7 +6,7 @@ pub(crate) mod fields;
 pub(crate) mod flow;
 pub(crate) mod kinds;
 pub(crate) mod lab;
-pub mod limits;
+pub(crate) mod limits;
 pub(crate) mod object;
 pub(crate) mod ports;
 pub(crate) mod removals;

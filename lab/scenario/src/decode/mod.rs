@@ -5,11 +5,11 @@
 //! API types pass their field names to the deserializer, so both modes can suggest a correction.
 
 pub mod duration;
-pub mod error;
-pub mod spanned_error;
+pub(crate) mod error;
+pub(crate) mod spanned_error;
 #[cfg(test)]
 mod tests;
-pub mod values;
+pub(crate) mod values;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct IgnoredField {
 /// # Errors
 ///
 /// Returns the first value that does not fit its type, with its span.
-pub fn strict<T: DeserializeOwned>(tree: &Tree) -> Result<T, DecodeError> {
+pub(crate) fn strict<T: DeserializeOwned>(tree: &Tree) -> Result<T, DecodeError> {
     let node = Node {
         tree,
         key: None,
@@ -59,7 +59,9 @@ pub fn strict<T: DeserializeOwned>(tree: &Tree) -> Result<T, DecodeError> {
 /// # Errors
 ///
 /// Returns the first value that does not fit its type, with its span.
-pub fn lenient<T: DeserializeOwned>(tree: &Tree) -> Result<(T, Vec<IgnoredField>), DecodeError> {
+pub(crate) fn lenient<T: DeserializeOwned>(
+    tree: &Tree,
+) -> Result<(T, Vec<IgnoredField>), DecodeError> {
     let ignored = RefCell::new(Vec::new());
     let node = Node {
         tree,

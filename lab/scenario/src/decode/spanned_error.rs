@@ -66,7 +66,7 @@ impl<E: std::error::Error + 'static> std::error::Error for SpannedError<E> {
 /// Splits a message in the alternate form of [`SpannedError`] into range and message. The message
 /// of any other error is returned unchanged, without range.
 #[must_use]
-pub fn split_range(message: &str) -> (Option<Range<usize>>, &str) {
+pub(crate) fn split_range(message: &str) -> (Option<Range<usize>>, &str) {
     let fenced = message
         .strip_prefix(DELIMITER)
         .and_then(|rest| rest.split_once(DELIMITER));

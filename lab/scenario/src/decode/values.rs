@@ -86,7 +86,7 @@ where
 
 /// Error of parsing a network or an address with prefix length.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CidrError {
+pub(crate) enum CidrError {
     /// The text has no `/` and prefix length.
     #[error("`{0}` has no prefix length; write for example `{0}/24`")]
     NoPrefix(String),

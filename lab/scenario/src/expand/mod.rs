@@ -2,10 +2,10 @@
 //! state after each step, and its row of `expect`.
 
 pub(crate) mod apply;
-pub mod case;
+pub(crate) mod case;
 pub(crate) mod desugar;
 pub(crate) mod diff;
-pub mod product;
+pub(crate) mod product;
 
 use crate::check;
 use std::collections::{BTreeMap, HashMap, HashSet};

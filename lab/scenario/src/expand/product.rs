@@ -6,10 +6,10 @@ use crate::expectation::matches_values;
 use crate::lab::LabSpec;
 
 /// Maximum number of cases in a lab.
-pub const MAX_CASES: usize = 4096;
+pub(crate) const MAX_CASES: usize = 4096;
 
 /// Maximum number of combinations before `exclude` is applied.
-pub const MAX_COMBINATIONS: usize = 65_536;
+pub(crate) const MAX_COMBINATIONS: usize = 65_536;
 
 /// Combination of axis values, one of each axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Combination {
 
 /// Error of computing the product.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProductError {
+pub(crate) enum ProductError {
     /// More than [`MAX_COMBINATIONS`] before `exclude`.
     #[error("the axes make more than {MAX_COMBINATIONS} combinations")]
     TooManyCombinations,

@@ -21,24 +21,24 @@ use serde_saphyr::granit_parser::{
 use crate::yaml::tree::{Entry, Map, Scalar, ScalarKind, Tree, Value};
 use svclab_diagnostic::source::{FileId, Source, Span};
 
-pub use crate::yaml::error::YamlError;
+pub(crate) use crate::yaml::error::YamlError;
 
 /// Maximum nesting depth of maps and lists. Kubernetes' own types reach about 20.
-pub const MAX_DEPTH: usize = 100;
+pub(crate) const MAX_DEPTH: usize = 100;
 
 /// Maximum number of nodes in a file, where each alias counts as a copy of its anchored node.
-pub const MAX_NODES: usize = 1_000_000;
+pub(crate) const MAX_NODES: usize = 1_000_000;
 
 /// Maximum size of all values in a file in bytes, where each alias counts as a copy of its anchored
 /// node.
-pub const MAX_TEXT: usize = 16 << 20;
+pub(crate) const MAX_TEXT: usize = 16 << 20;
 
 /// Parses the documents of a file. Empty documents are omitted.
 ///
 /// # Errors
 ///
 /// Returns the first error; the rest of the file is not parsed.
-pub fn parse(source: &Source, file: FileId) -> Result<Vec<Tree>, YamlError> {
+pub(crate) fn parse(source: &Source, file: FileId) -> Result<Vec<Tree>, YamlError> {
     let options = granit_parser::options! {
         emit_comments: false,
         flow_nesting_limit: MAX_DEPTH,

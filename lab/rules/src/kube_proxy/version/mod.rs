@@ -16,9 +16,9 @@ use crate::release::parse_numbers;
 use change::VersionRange;
 
 /// Oldest supported minor version.
-pub const OLDEST_MINOR: u8 = 9;
+pub(crate) const OLDEST_MINOR: u8 = 9;
 /// Newest supported minor version.
-pub const NEWEST_MINOR: u8 = 36;
+pub(crate) const NEWEST_MINOR: u8 = 36;
 
 /// Version of kube-proxy, `v1.18` or `v1.18.2`.
 ///
