@@ -1,4 +1,4 @@
-//! Converts EndpointSlices.
+//! Converts endpoint slices.
 
 use std::net::IpAddr;
 
@@ -46,10 +46,6 @@ pub struct EndpointPort {
 
 /// Endpoint of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "the conditions of an endpoint are independent"
-)]
 pub struct SliceEndpoint {
     /// Addresses of the endpoint.
     pub addresses: Vec<IpAddr>,

@@ -65,7 +65,7 @@ struct FieldReader {
 }
 
 impl FieldReader {
-    fn reject(&mut self, field: &'static str, value: impl ToString) {
+    fn reject(&mut self, field: &'static str, value: &(impl ToString + ?Sized)) {
         self.invalid.get_or_insert_with(|| InvalidField {
             field,
             value: value.to_string(),
@@ -94,7 +94,7 @@ impl FieldReader {
         let number = number?;
         let port = u16::try_from(number).ok();
         if port.is_none() {
-            self.reject(field, number);
+            self.reject(field, &number);
         }
         port.filter(|port| *port != 0)
     }

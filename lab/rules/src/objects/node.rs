@@ -1,4 +1,4 @@
-//! Converts the cluster-scoped objects: Nodes and ServiceCIDRs.
+//! Converts the cluster-scoped objects: nodes and the networks of cluster IPs.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Converts Services.
+//! Converts services.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -174,7 +174,7 @@ fn read_port(port: &core::ServicePort, reader: &mut FieldReader) -> Option<PortS
     let protocol = reader.protocol(port.protocol.as_deref());
     let number = reader.port("port", Some(port.port));
     if number.is_none() {
-        reader.reject("port", port.port);
+        reader.reject("port", &port.port);
     }
     let node_port = reader.port("nodePort", port.node_port);
     Some(PortSpec {
@@ -222,7 +222,7 @@ fn read_affinity(spec: &core::ServiceSpec, reader: &mut FieldReader) -> Option<u
     let valid = u32::try_from(seconds).ok();
     let valid = valid.filter(|seconds| (1..=MAX_AFFINITY_SECONDS).contains(seconds));
     if valid.is_none() {
-        reader.reject("timeoutSeconds", seconds);
+        reader.reject("timeoutSeconds", &seconds);
     }
     valid
 }
