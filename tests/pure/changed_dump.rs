@@ -7,7 +7,6 @@ use proptest::sample::Index;
 use svclab_ruleset::Family;
 use svclab_ruleset::tool::DumpedBackend;
 use svclab_ruleset::tool::Format;
-use svclab_ruleset::tool::{DumpedBackend};
 use svclab_test_support::dump::check_dump;
 
 /// Texts with a meaning in at least one format.

@@ -16,6 +16,7 @@ mod expand;
 pub mod expectation;
 pub mod lab;
 pub mod objects;
+mod recognition;
 mod scenario;
 mod sink;
 #[cfg(test)]
@@ -30,5 +31,6 @@ pub use yaml::tree;
 
 pub use expand::case::Case;
 pub use expand::diff::{DocumentDiff, FieldDiff};
+pub use recognition::has_lab_document;
 pub use scenario::Scenario;
 pub use sink::MAX_DIAGNOSTICS;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use svclab_ruleset::Protocol;
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::{Plan, Probe};
+use svclab_ruleset::Protocol;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::ipvs::{
     Forwarding, RealServer, SchedulerFlags, VirtualServer, VirtualServerKey,

@@ -5,7 +5,6 @@
 
 use thiserror::Error;
 
-use svclab_ruleset::Family;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::replay::{ReplayReport, replace_node};
@@ -189,7 +188,8 @@ fn check_references(
 mod tests {
     use super::*;
     use svclab_model::plan::{Backend, Iptables};
-    use svclab_ruleset::tool::{DumpedBackend};
+    use svclab_ruleset::Family;
+    use svclab_ruleset::tool::DumpedBackend;
 
     fn lab() -> Plan {
         Plan {

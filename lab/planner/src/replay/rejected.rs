@@ -10,6 +10,7 @@ use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan};
 use svclab_model::protocol::{IP_ADDR, IP_ROUTE, IP_RULE, IPVSADM, RejectedInput, SYSCTL};
 use svclab_model::tools::iptables_program;
+use svclab_ruleset::Family;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::iptables::command::Command;

@@ -1,9 +1,9 @@
 //! Replays rules, sets, nftables tables and virtual servers of a dumped node.
 
 use super::report::{ReplayReport, count_noun};
-use svclab_ruleset::Family;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};
+use svclab_ruleset::Family;
 use svclab_ruleset::iptables;
 use svclab_ruleset::iptables::script::IptablesScript;
 use svclab_ruleset::ipvs::saved::{SavedVirtualServer as Dumped, Servers};

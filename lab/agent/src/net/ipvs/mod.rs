@@ -17,10 +17,10 @@ use crate::net::netfilter::attributes::EncodedAttributes;
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
 use socket::IpvsSocket;
-use svclab_ruleset::Protocol;
 use svclab_model::plan::Namespace;
 use svclab_model::plan::health::GuardedServer;
 use svclab_model::protocol::{Failure, FailureKind, IPVSADM};
+use svclab_ruleset::Protocol;
 use svclab_ruleset::ipvs::{Forwarding, RealServer, VirtualServer, VirtualServerKey};
 
 const NEW_SERVICE: u8 = 1;
@@ -46,7 +46,7 @@ const IPV4: u16 = 2;
 const IPV6: u16 = 10;
 
 /// Protocol numbers of IP.
-const PROTOCOLS: [(u16); 3] = [
+const PROTOCOLS: [(Protocol, u16); 3] = [
     (Protocol::Tcp, 6),
     (Protocol::Udp, 17),
     (Protocol::Sctp, 132),

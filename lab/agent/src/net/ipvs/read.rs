@@ -16,7 +16,6 @@ use super::{
 use crate::net::netfilter::attributes::{EncodedAttributes, ReceivedAttributes};
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
-use svclab_ruleset::Protocol;
 use svclab_model::plan::VirtualServer;
 use svclab_model::protocol::Failure;
 use svclab_ruleset::ipvs::{RealServer, SchedulerFlags, VirtualServerKey};
@@ -161,7 +160,8 @@ fn name<T: Copy, N: PartialEq>(table: &[(T, N)], number: &N) -> Option<T> {
 mod tests {
     use super::super::{destination_attributes, service_attributes};
     use super::*;
-    use svclab_ruleset::ipvs::{Forwarding, Transport};
+    use svclab_ruleset::Protocol;
+    use svclab_ruleset::ipvs::Forwarding;
 
     #[test]
     fn encoded_servers_are_parsed_back() {

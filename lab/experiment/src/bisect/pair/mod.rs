@@ -30,17 +30,17 @@ use graph::{DifferenceGraph, DifferenceNode, OwnerKey, Scope};
 use iptables::MergedIptables;
 use network::MergedNetwork;
 use sets::MergedSets;
-use svclab_ruleset::Family;
 use svclab_dump::owner::{Owners, link_owner};
 use svclab_dump::{NodeDump, Owner};
 use svclab_model::plan::{HealthCheck, Namespace, NodeCommand, Plan, Server};
 use svclab_planner::print::descriptions;
+use svclab_ruleset::Family;
 use svclab_ruleset::input::InputError;
 use svclab_ruleset::iptables::IptablesRules;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::ipvs::{RealServer, Timeouts, VirtualServer, VirtualServerKey};
 use svclab_ruleset::nft::{self, Ruleset};
-use svclab_ruleset::tool::{DumpedBackend};
+use svclab_ruleset::tool::DumpedBackend;
 
 /// Reason why two plans cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -10,11 +10,11 @@ use building_blocks::{
     add_neighbours, connect, default_route, host, link, sysctl, veth_end, with_probe,
 };
 
-use svclab_ruleset::Protocol;
 use svclab_model::evidence::{DropEvidence, Evidence, Verdict};
 use svclab_model::plan::{
     Backend, Forwarding, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Plan,
 };
+use svclab_ruleset::Protocol;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::ipvs::{
     Forwarding as ByIpvs, RealServer, SchedulerFlags, VirtualServer, VirtualServerKey,
