@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
@@ -18,13 +19,14 @@ use crate::marker::{self, Marker};
 /// Address of the node.
 pub const ADDRESS: &str = "192.168.50.10";
 
-/// Directory in which iptables-legacy has the program names that kube-proxy calls.
-const LEGACY: &str = "/run/legacy";
-
-/// Command that creates these names.
-const LINK_LEGACY: &str = "mkdir -p /run/legacy && \
+/// Command that gives iptables-legacy the program names that kube-proxy calls, in a new directory.
+const LINK_LEGACY: &str = "mkdir \"$0\" && \
      for word in iptables ip6tables; do for verb in '' -save -restore; do \
-     ln -sf \"$(command -v \"$word-legacy$verb\")\" \"/run/legacy/$word$verb\" || exit; done; done";
+     ln -s \"$(command -v \"$word-legacy$verb\")\" \"$0/$word$verb\" || exit; done; done";
+
+/// Number of nodes so far. The programs of each lab have their own user, so the nodes of one agent
+/// need directories of their own.
+static NODES: AtomicU32 = AtomicU32::new(0);
 
 /// Name of the process in the lab.
 const PROXY: &str = "kube-proxy";
@@ -49,6 +51,8 @@ pub struct ProxyNode {
     binary: String,
     proxy: KubeProxy,
     marker: Marker,
+    /// Directory in which iptables-legacy has the names that kube-proxy calls.
+    legacy: String,
 }
 
 impl ProxyNode {
@@ -74,9 +78,12 @@ impl ProxyNode {
             binary: binary.to_owned(),
             proxy: proxy.clone(),
             marker,
+            legacy: format!("/run/legacy-{}", NODES.fetch_add(1, Ordering::Relaxed)),
         };
         if proxy.mode != Mode::Ipvs {
-            bench.run_program("sh", &["-c", LINK_LEGACY]).await?;
+            let directory = bench.legacy.clone();
+            let arguments = ["-c", LINK_LEGACY, &directory];
+            bench.run_program("sh", &arguments).await?;
         }
         bench.start_proxy().await?;
         Ok(bench)
@@ -92,7 +99,7 @@ impl ProxyNode {
                 .await?;
             return Ok(());
         }
-        let path = format!("PATH={LEGACY}:/usr/sbin:/usr/bin:/sbin:/bin");
+        let path = format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", self.legacy);
         let mut words = vec![path, self.binary.clone()];
         words.extend(proxy_arguments(&self.proxy));
         self.session.start(NODE, PROXY, "env", &words).await?;

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::convert;
+use super::object::{in_version, is_in_namespace, status_object};
 use super::request::{ApiError, ApiRequest, Scope, Verb};
-use super::resource::{Resource, VersionedResource};
+use super::resource::VersionedResource;
 use super::store::Store;
 use super::watch::Watch;
 
@@ -34,19 +34,6 @@ impl From<&ApiError> for ApiResponse {
             body: status_object(refusal),
         }
     }
-}
-
-/// Returns an error as a Kubernetes `Status` object.
-pub(super) fn status_object(refusal: &ApiError) -> Value {
-    json!({
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": refusal.to_string(),
-        "reason": refusal.reason(),
-        "code": refusal.code(),
-    })
 }
 
 /// Answers a request from the objects of a store.
@@ -127,24 +114,6 @@ fn find_object(store: &Store, form: VersionedResource, scope: &Scope) -> Result<
             resource: form.resource.kind(),
             name: name.to_owned(),
         })
-}
-
-/// Whether an object is in the namespace of a request.
-pub(super) fn is_in_namespace(object: &Value, scope: &Scope) -> bool {
-    scope.namespace.as_deref().is_none_or(|namespace| {
-        let object_namespace = object.pointer("/metadata/namespace");
-        object_namespace.and_then(Value::as_str) == Some(namespace)
-    })
-}
-
-/// Returns an object in the requested API version.
-pub(super) fn in_version(object: &Value, form: VersionedResource) -> Value {
-    if form.resource == Resource::EndpointSlices {
-        return convert::to_version(object, form.api_version);
-    }
-    let mut object = object.clone();
-    object["apiVersion"] = json!(form.api_version);
-    object
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 mod answer;
 mod changes;
 mod convert;
+mod object;
 mod refusals;
 mod request;
 mod resource;

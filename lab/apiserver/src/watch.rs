@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::answer::{in_version, is_in_namespace, status_object};
 use super::changes::ObjectChange;
+use super::object::{in_version, is_in_namespace, status_object};
 use super::request::{ApiError, Scope};
 use super::resource::VersionedResource;
 use super::selector::{FieldSelector, LabelSelector};

@@ -153,7 +153,7 @@ mod tests {
             let published = std::fs::read_to_string(&file).unwrap();
             assert!(
                 published == now,
-                "{name} is out of date: UPDATE_SCHEMA=1 cargo test schema"
+                "{name} is out of date: UPDATE_SCHEMA=1 cargo test -p svclab-report schema"
             );
         }
     }

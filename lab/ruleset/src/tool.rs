@@ -5,7 +5,6 @@ use std::fmt;
 use ipnetwork::IpNetwork;
 
 use crate::Family;
-use crate::text::lines;
 
 /// Format of a file in a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,7 +152,8 @@ impl Format {
     /// prints. `None` if there is no such line: an empty text may come from any program.
     #[must_use]
     pub fn detect(text: &str) -> Option<Self> {
-        lines(text).take(64).find_map(|line| detect_line(line.text))
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        lines.take(64).find_map(detect_line)
     }
 
     /// Whether a text detected as `other` may have this format. Not every text shows the family of

@@ -11,6 +11,7 @@ mod library;
 mod live;
 
 pub use svclab_model::{evidence, plan};
+pub use svclab_report::results::Document;
 pub use svclab_runner::results;
 
 pub use library::{Lab, LabError, LabRun};

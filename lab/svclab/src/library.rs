@@ -14,6 +14,7 @@ use svclab_diagnostic::{Diagnostic, Rendering};
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{EvidenceRequest, MaxWait};
 use svclab_report::journey::render_case_journeys;
+use svclab_report::results::Document;
 use svclab_report::{Format, Options as ReportOptions};
 use svclab_runner::kernel::{KernelChoice, agent_program};
 use svclab_runner::results::case_evidence::CaseEvidence;
@@ -253,7 +254,13 @@ impl LabRun {
         self.results.exit_code() == exit_code::SUCCESS
     }
 
-    /// Returns the results in the format of `svclab run --format json`.
+    /// Returns the results as `svclab run --format json` prints them.
+    #[must_use]
+    pub fn document(&self) -> Document {
+        Document::from(&self.results)
+    }
+
+    /// Returns the results.
     #[must_use]
     pub fn results(&self) -> &Results {
         &self.results

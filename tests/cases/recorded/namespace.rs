@@ -27,7 +27,7 @@ impl fmt::Display for IptablesBackend {
 }
 
 /// Argument with which this program only runs these trials.
-pub const AS_ROOT: &str = "recorded";
+pub const AS_ROOT: &str = "--recorded-as-root";
 
 /// Creates a trial that runs as root, which network namespaces need. Every user can be root in a
 /// user namespace: another process of this program then runs the trial.

@@ -3,9 +3,8 @@
 use svclab_model::evidence::SavedRules;
 use svclab_scenario::expectation::RuleExpectation;
 
-/// Returns the rules of a chain in order, without counters. The rules of both address families and
-/// of both backends follow each other in the order of `saved`. `None` if no saved rules have the
-/// chain.
+/// Returns the rules of a chain in order, without counters. The rules are those of the first saved
+/// rules that have the chain; IPv4 precedes IPv6. `None` if no saved rules have the chain.
 pub(crate) fn chain_rules(
     saved: &[SavedRules],
     netns: &str,
@@ -13,26 +12,32 @@ pub(crate) fn chain_rules(
     chain: &str,
 ) -> Option<Vec<String>> {
     let prefix = format!("-A {chain} ");
-    let mut found: Option<Vec<String>> = None;
-    for line in table_lines(saved, netns, table) {
-        if let Some(declared) = line.strip_prefix(':') {
-            if declared.split(' ').next() == Some(chain) {
-                found.get_or_insert_default();
+    let chain_in = |saved: &SavedRules| {
+        let mut found: Option<Vec<String>> = None;
+        for line in table_lines(saved, table) {
+            if let Some(declared) = line.strip_prefix(':') {
+                if declared.split(' ').next() == Some(chain) {
+                    found.get_or_insert_default();
+                }
+            } else if let Some((_, appended)) = split_counter(line)
+                && let (Some(rules), Some(rule)) = (found.as_mut(), appended.strip_prefix(&prefix))
+            {
+                rules.push(rule.to_owned());
             }
-        } else if let Some((_, appended)) = split_counter(line)
-            && let (Some(rules), Some(rule)) = (found.as_mut(), appended.strip_prefix(&prefix))
-        {
-            rules.push(rule.to_owned());
         }
-    }
-    found
+        found
+    };
+    let mut own: Vec<&SavedRules> = saved_in(saved, netns).collect();
+    own.sort_by_key(|rules| rules.ip_version);
+    own.into_iter().find_map(chain_in)
 }
 
 /// Returns the number of packets that matched rules of a chain whose text contains `rule.rule`.
 /// `None` if there is no such rule, or if its counter cannot be parsed.
 pub(crate) fn count_hits(saved: &[SavedRules], netns: &str, rule: &RuleExpectation) -> Option<u64> {
     let prefix = format!("-A {} ", rule.chain);
-    let counters = table_lines(saved, netns, &rule.table).filter_map(|line| {
+    let lines = saved_in(saved, netns).flat_map(|rules| table_lines(rules, &rule.table));
+    let counters = lines.filter_map(|line| {
         let (counters, appended) = split_counter(line)?;
         let text = appended.strip_prefix(&prefix)?;
         text.contains(rule.rule.trim()).then_some(counters)
@@ -42,21 +47,19 @@ pub(crate) fn count_hits(saved: &[SavedRules], netns: &str, rule: &RuleExpectati
     packets.reduce(|sum, packets| Some(sum?.saturating_add(packets?)))?
 }
 
-/// Returns the lines of a table in all saved rules of a namespace.
-fn table_lines<'s>(
-    saved: &'s [SavedRules],
-    netns: &str,
-    table: &str,
-) -> impl Iterator<Item = &'s str> {
-    let own = saved.iter().filter(move |rules| rules.namespace == netns);
-    own.flat_map(move |rules| {
-        let mut is_in_table = false;
-        rules.text.lines().filter(move |line| {
-            if let Some(name) = line.strip_prefix('*') {
-                is_in_table = name.trim() == table;
-            }
-            is_in_table
-        })
+/// Returns the saved rules of a namespace.
+fn saved_in<'s>(saved: &'s [SavedRules], netns: &str) -> impl Iterator<Item = &'s SavedRules> {
+    saved.iter().filter(move |rules| rules.namespace == netns)
+}
+
+/// Returns the lines of a table.
+fn table_lines<'s>(saved: &'s SavedRules, table: &str) -> impl Iterator<Item = &'s str> {
+    let mut is_in_table = false;
+    saved.text.lines().filter(move |line| {
+        if let Some(name) = line.strip_prefix('*') {
+            is_in_table = name.trim() == table;
+        }
+        is_in_table
     })
 }
 
@@ -101,23 +104,26 @@ mod tests {
     }
 
     #[test]
-    fn chain_rules_both_families_and_backends_count() {
+    fn chain_rules_first_saved_rules_with_the_chain_count() {
         let saved = |backend, ip_version, rules: &str| SavedRules {
             namespace: "n".to_owned(),
             backend,
             ip_version,
             text: format!("*nat\n:A - [0:0]\n{rules}COMMIT\n"),
         };
+        let other = SavedRules {
+            text: "*nat\n:B - [0:0]\nCOMMIT\n".to_owned(),
+            ..saved(Backend::Nft, 4, "")
+        };
         let all = [
-            saved(Backend::Nft, 4, ""),
+            other,
             saved(Backend::Nft, 6, "[0:0] -A A -j SIX\n"),
             saved(Backend::Legacy, 4, "[2:9] -A A -j LEGACY\n"),
         ];
         let rules = |saved: &[SavedRules], table| chain_rules(saved, "n", table, "A");
-        let expected = ["-j SIX", "-j LEGACY"].map(str::to_owned);
-        assert_eq!(rules(&all, "nat").unwrap(), expected);
-        assert_eq!(rules(&all[..1], "nat").unwrap(), Vec::<String>::new());
+        assert_eq!(rules(&all, "nat").unwrap(), ["-j LEGACY"]);
+        assert_eq!(rules(&all[..2], "nat").unwrap(), ["-j SIX"]);
+        assert_eq!(rules(&all[..1], "nat"), None);
         assert_eq!(rules(&all, "filter"), None);
-        assert_eq!(rules(&all[1..2], "nat").unwrap(), expected[..1]);
     }
 }

@@ -3,7 +3,7 @@
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::VirtualServer;
+use svclab_ruleset::ipvs::VirtualServer;
 
 /// State read back from a namespace. Parts that were not requested are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]

@@ -18,7 +18,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Backend;
+use crate::backend::Backend;
 
 pub use attempt::{Attempt, Verdict};
 pub use connection::{AddressPair, ConntrackEntry, IpvsConnection, format_address};

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::bytes;
-use crate::plan::Backend;
+use crate::backend::Backend;
 
 /// Maximum number of trace events in the evidence of one stage of a case.
 pub const MAX_TRACE_EVENTS: usize = 200_000;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+pub use crate::backend::Backend;
 pub use delta::Delta;
 pub use forget::{ConntrackFilter, ReplySource};
 pub use health::HealthCheck;
@@ -117,30 +118,6 @@ pub struct Namespace {
     /// Input for `nft -f`. Empty if there are no tables.
     #[serde(default, skip_serializing_if = "Input::is_empty")]
     pub nft: Input<Ruleset>,
-}
-
-/// Iptables backend that loads the rules. Both backends can be active in one kernel.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    /// `iptables-nft-restore`, which uses `nf_tables` in the kernel.
-    #[default]
-    Nft,
-    /// `iptables-legacy-restore`, which uses `x_tables` in the kernel.
-    Legacy,
-}
-
-impl Backend {
-    /// Returns the part of the program name: `nft` or `legacy`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nft => "nft",
-            Self::Legacy => "legacy",
-        }
-    }
 }
 
 /// Input for `iptables-restore` and `ip6tables-restore`.

@@ -199,6 +199,7 @@ fn diff_rules(
         };
         let (current, wanted) = (input(current), input(wanted));
         if current != wanted {
+            let (current, wanted) = without_equal_tables(&current, &wanted);
             *batch = rules::diff(&chains(&current)?, &chains(&wanted)?).into();
         }
         if let Ok(script) = wanted.state()
@@ -213,6 +214,24 @@ fn diff_rules(
         batches: Iptables { backend, v4, v6 },
         tables,
     }))
+}
+
+/// Returns the scripts without the tables that are equal in both, which need no model.
+fn without_equal_tables(
+    current: &Input<IptablesScript>,
+    wanted: &Input<IptablesScript>,
+) -> (Input<IptablesScript>, Input<IptablesScript>) {
+    let (mut current, mut wanted) = (current.clone(), wanted.clone());
+    if let (Ok(first), Ok(second)) = (current.state(), wanted.state()) {
+        let is_equal = |table| first.table(table) == second.table(table);
+        let rest = |script: &IptablesScript| {
+            let mut rest = script.clone();
+            rest.retain_tables(|table| !is_equal(table));
+            Input::new(rest)
+        };
+        (current, wanted) = (rest(first), rest(second));
+    }
+    (current, wanted)
 }
 
 #[cfg(test)]

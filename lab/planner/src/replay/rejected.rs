@@ -13,7 +13,7 @@ use svclab_model::tools::iptables_program;
 use svclab_ruleset::Family;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::ipset::saved::Sets;
-use svclab_ruleset::iptables::command::Command;
+use svclab_ruleset::iptables::command::{Command, Verb};
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 use svclab_ruleset::iptables::{IptablesRules, Rule, TableRules};
 use svclab_ruleset::nft;
@@ -289,8 +289,10 @@ impl RejectedRemover<'_> {
             for (table, block) in script.tables_mut() {
                 block.commands.retain(|command| {
                     let line = (table, command.to_string());
-                    let is_kept = !Rule::from_words(command.rule.as_str())
-                        .is_ok_and(|rule| is_removed(&line, &rule));
+                    // The dump contains rules, and no other commands.
+                    let is_kept = command.verb != Verb::Append
+                        || !Rule::from_words(command.rule.as_str())
+                            .is_ok_and(|rule| is_removed(&line, &rule));
                     if !is_kept {
                         removed.insert(line);
                     }

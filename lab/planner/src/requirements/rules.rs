@@ -108,6 +108,8 @@ impl Collector<'_> {
                 self.add_extension(&module.name, &line);
             }
         }
+        let mut target_options = parts.target.iter().flat_map(|target| &target.options);
+        is_implied |= target_options.any(|option| is_protocol_option(&option.name));
         if let Some(target) = &parts.target
             && !BUILT_IN_TARGETS.contains(&&*target.name)
             && !chains.contains(&*target.name)
@@ -248,6 +250,10 @@ mod tests {
         );
         assert_eq!(
             modules_of("-A INPUT -p tcp -m tcp --dport 53 -j DROP"),
+            ["nft_compat", "ipt_tcp"]
+        );
+        assert_eq!(
+            modules_of("-A INPUT -p tcp -j DROP --dport 53"),
             ["nft_compat", "ipt_tcp"]
         );
     }

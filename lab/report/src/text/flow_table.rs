@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use comfy_table::{ContentArrangement, Table, presets};
 use indexmap::{IndexMap, IndexSet};
 
-use crate::commands::claims::cover::cover;
+use crate::text::cover::cover;
 use crate::text::{count, join, push_hanging, push_wrapped, strip_colours};
 use svclab_runner::results::flows::{
     CellOutcome, FactCoverage, FlowCell, FlowObservation, FlowRow, FlowTable, Reason,

@@ -6,6 +6,7 @@ use std::fmt;
 use indexmap::IndexMap;
 
 use super::command::{Command, Verb};
+use super::rule::Rule;
 use super::script::{IptablesScript, Table};
 
 /// Chains of each table, in the order of first use.
@@ -111,7 +112,8 @@ impl Chains {
         Ok(())
     }
 
-    /// Runs one command. `-D` without a number deletes the first of equal rules.
+    /// Runs one command. `-D` without a number deletes the first rule with the same text, otherwise
+    /// the first with the same meaning.
     ///
     /// # Errors
     ///
@@ -145,7 +147,10 @@ impl Chains {
                 is_valid
             }
             Verb::Delete => {
-                let found = index.or_else(|| rules.iter().position(|known| known == rule));
+                let equal = || rules.iter().position(|known| known == rule);
+                let found = index
+                    .or_else(equal)
+                    .or_else(|| find_equivalent(rules, rule));
                 let found = found.filter(|index| *index < rules.len());
                 found.map(|index| rules.remove(index)).is_some()
             }
@@ -194,6 +199,14 @@ impl Chains {
         };
         &mut chains[index]
     }
+}
+
+/// Returns the position of a rule with the same meaning, as iptables compares rules.
+fn find_equivalent(rules: &[String], rule: &str) -> Option<usize> {
+    let wanted = Rule::from_words(rule).ok()?;
+    let is_same =
+        |known: &String| Rule::from_words(known.as_str()).is_ok_and(|known| known == wanted);
+    rules.iter().position(is_same)
 }
 
 /// Returns the script that creates these chains in an empty namespace.
@@ -274,6 +287,16 @@ mod tests {
             chains.rules(Table::Nat, "OUTPUT"),
             ["-j ACCEPT", "-j RETURN"]
         );
+    }
+
+    #[test]
+    fn chains_delete_compares_rules_by_meaning() {
+        let chains = chains(&[
+            "-A OUTPUT -d 10.0.0.1 -p tcp --dport 80 -j RETURN",
+            "-D OUTPUT -p tcp -d 10.0.0.1/32 -m tcp --dport 80 -j RETURN",
+        ])
+        .expect("valid commands");
+        assert!(chains.rules(Table::Nat, "OUTPUT").is_empty());
     }
 
     #[test]

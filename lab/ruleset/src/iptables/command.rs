@@ -136,6 +136,7 @@ impl FromStr for Command {
             .ok_or_else(unsupported)?;
         let rest = rest.trim_ascii_start();
         let (chain, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let rest = rest.trim_ascii_start();
         if chain.is_empty() {
             return Err(unsupported());
         }
@@ -172,6 +173,12 @@ mod tests {
         ] {
             assert_eq!(line.parse::<Command>().unwrap().to_string(), line);
         }
+    }
+
+    #[test]
+    fn command_several_spaces_are_one() {
+        let command: Command = "-I  INPUT  3 -j DROP".parse().unwrap();
+        assert_eq!(command, Command::insert_at("INPUT", 3, "-j DROP"));
     }
 
     #[test]

@@ -151,7 +151,7 @@ pub struct ChainExpectation {
     /// Name of the chain, such as `POSTROUTING`.
     pub chain: String,
     /// All rules of the chain, in order. The format is that of `iptables-save` after the name of
-    /// the chain, or of `nft list ruleset`.
+    /// the chain, or of `nft list ruleset`. An iptables chain of both IP families is that of IPv4.
     pub is: Vec<String>,
 }
 

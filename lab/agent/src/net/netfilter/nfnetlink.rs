@@ -97,7 +97,7 @@ pub(crate) fn request(request: &Request<'_>) -> io::Result<()> {
 pub(crate) fn request_on(socket: &Socket, request: &Request<'_>) -> io::Result<()> {
     let flags = request.flags | NLM_F_ACK;
     let request = Request { flags, ..*request };
-    exchange(socket, &request.encode()?, 1, |_| ())
+    exchange(socket, &request.encode()?, Ends::Acks(1), |_| ())
 }
 
 /// Sends a batch of requests to a netfilter subsystem on an open socket. The kernel applies all of
@@ -117,7 +117,7 @@ pub(crate) fn request_batch(socket: &Socket, requests: &[Request<'_>]) -> io::Re
         batch.extend(Request { flags, ..*request }.encode()?);
     }
     batch.extend(batch_marker(BATCH_END).encode()?);
-    exchange(socket, &batch, requests.len(), |_| ())
+    exchange(socket, &batch, Ends::Acks(requests.len()), |_| ())
 }
 
 /// Requests a dump in the namespace of the calling thread, and passes each message to `on_message`.
@@ -127,7 +127,7 @@ pub(crate) fn dump(command: u16, on_message: impl FnMut(Message<'_>)) -> io::Res
         flags: NLM_F_DUMP,
         ..Request::default()
     };
-    exchange(&open()?, &request.encode()?, 1, on_message)
+    exchange(&open()?, &request.encode()?, Ends::Dump, on_message)
 }
 
 /// Opens a socket for requests in the namespace of the calling thread.
@@ -139,27 +139,38 @@ pub(crate) fn open() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Sends encoded requests. Passes each response to `on_message` until the kernel has acknowledged
-/// `expected` requests, or ended their dumps.
+/// Messages that end an exchange. Logged packets end with the message of a dump, too, and can arrive
+/// before an acknowledgement.
+#[derive(Debug, Clone, Copy)]
+enum Ends {
+    /// Number of acknowledgements.
+    Acks(usize),
+    /// End of one dump.
+    Dump,
+}
+
+/// Sends encoded requests. Passes each response to `on_message` until the exchange ends.
 fn exchange(
     socket: &Socket,
     requests: &[u8],
-    expected: usize,
+    ends: Ends,
     mut on_message: impl FnMut(Message<'_>),
 ) -> io::Result<()> {
     socket.send_to(requests, &SocketAddr::new(0, 0), 0)?;
-    let mut completed = 0;
+    let (mut missing, is_dump) = match ends {
+        Ends::Acks(count) => (count, false),
+        Ends::Dump => (1, true),
+    };
     let mut received = Vec::with_capacity(BUFFER_BYTES);
-    while completed < expected {
+    while missing > 0 {
         received.clear();
         socket.recv(&mut received, 0)?;
         for message in messages(&received) {
-            match (message.kind, message.first_word) {
-                (NLMSG_ERROR | NLMSG_DONE, 0) => completed += 1,
-                (NLMSG_ERROR | NLMSG_DONE, code) => {
-                    return Err(io::Error::from_raw_os_error(-code));
-                }
-                _ => on_message(message),
+            let is_end = message.kind == NLMSG_ERROR || is_dump && message.kind == NLMSG_DONE;
+            match message.first_word {
+                _ if !is_end => on_message(message),
+                0 => missing = missing.saturating_sub(1),
+                code => return Err(io::Error::from_raw_os_error(code.wrapping_neg())),
             }
         }
     }

@@ -447,11 +447,20 @@ impl MergedNamespace {
         };
         let describe =
             |table: &nft::Table| (format!("table {}", table.full_name()), OwnerKey::Unknown);
-        let tables = graph.add_keyed(
-            &make_scope(Kind::Table, "nft"),
-            &tables(good)?.tables,
-            &tables(bad)?.tables,
+        let (good_tables, bad_tables) = (tables(good)?.tables, tables(bad)?.tables);
+        // Tables from a file also hold their line numbers, which are no difference.
+        let tables = merge::merge_keyed(
+            &good_tables,
+            &bad_tables,
+            ToString::to_string,
             nft::Table::full_name,
+            graph.next_index(),
+        );
+        graph.add(
+            &make_scope(Kind::Table, "nft"),
+            &tables,
+            &good_tables,
+            &bad_tables,
             describe,
         );
         let (ipvs, real) = merge_virtual_servers(good, bad, graph);

@@ -395,3 +395,17 @@ fn pair_iptables_variants_are_merged_separately() {
     );
     delta::diff(&without, &with).unwrap();
 }
+
+#[test]
+fn pair_nft_tables_at_other_lines_do_not_differ() {
+    let with_tables = |text: &str| {
+        let mut namespace = namespace("");
+        namespace.nft = Input::from_text(text);
+        plan(namespace)
+    };
+    let tables = "table ip a {\n\n\tchain b {\n\t\tcounter\n\t}\n}\n";
+    let commented = format!("# a comment\n\n{tables}");
+    assert!(pair(&with_tables(tables), &with_tables(&commented)).is_empty());
+    let changed = tables.replace("counter", "accept");
+    assert_eq!(pair(&with_tables(tables), &with_tables(&changed)).len(), 1);
+}

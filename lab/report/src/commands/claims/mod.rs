@@ -1,6 +1,5 @@
 //! Combines the claim results of all cases of a run.
 
-pub(crate) mod cover;
 mod differ;
 mod natural;
 mod print;

@@ -1,8 +1,8 @@
 //! Renders the cases that confirm a part of a claim and those that refute it, one line each.
 
 use super::Part;
-use super::cover::cover;
 use crate::text::count;
+use crate::text::cover::cover;
 
 /// Renders what the confirming and the refuting cases have in common, and the observation of the
 /// latter.

@@ -115,7 +115,7 @@ impl TestCluster {
     }
 }
 
-/// Returns the cluster of [`world`] with a load balancer at 203.0.113.1 and node port 30080.
+/// Returns the cluster of [`test_cluster`] with a load balancer at 203.0.113.1 and node port 30080.
 fn with_balancer(version: &str, policy: &str) -> TestCluster {
     let spec = json!({
         "type": "LoadBalancer",

@@ -1,5 +1,6 @@
 //! Runs blocking work in a thread of its own.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{self, SendError};
 use std::thread;
@@ -26,6 +27,25 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     if let Err(SendError(work)) = work_sender.send(work) {
         return work();
     }
+    receive(receiver).await
+}
+
+/// Runs work in another thread, like [`run_blocking`]. The work may wait for a task of this thread.
+///
+/// # Errors
+///
+/// Returns an error if no thread can be started.
+pub(crate) async fn run_in_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let (sender, receiver) = oneshot::channel();
+    thread::Builder::new().spawn(move || {
+        let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));
+    })?;
+    Ok(receive(receiver).await)
+}
+
+async fn receive<T>(receiver: oneshot::Receiver<thread::Result<T>>) -> T {
     match receiver.await {
         Ok(Ok(done)) => done,
         // The panic hook has reported the panic in the thread.

@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use object::elf::{
-    ELFMAG, EM_AARCH64, EM_X86_64, FileHeader64, Machine, ProgramHeader64, SectionHeader64,
+    ELFMAG, EM_AARCH64, EM_X86_64, FileHeader64, Machine, PT_INTERP, ProgramHeader64,
+    SectionHeader64,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{LittleEndian, ReadCache, ReadRef as _};
@@ -19,6 +20,10 @@ const HOST_MACHINE: (Machine, &str) = if cfg!(target_arch = "aarch64") {
 } else {
     (EM_X86_64, "x86_64")
 };
+
+/// Maximum length of the path of a dynamic loader in bytes (`PATH_MAX`). The kernel rejects a longer
+/// path (Linux v6.12, `fs/binfmt_elf.c`, `load_elf_binary`).
+const MAX_LOADER_PATH: u64 = 4096;
 
 /// Reason why a program cannot run here.
 #[derive(Debug, thiserror::Error)]
@@ -184,9 +189,16 @@ fn elf_loader(path: &Path, file: &File, length: u64) -> Result<Option<Vec<u8>>, 
     );
     let ends = ranges.map(|(offset, size)| offset.saturating_add(size));
     truncated_if_below(tables.into_iter().chain(ends).max().unwrap_or_default())?;
+    // The kernel uses the first interpreter, too. The header states its length, so the path is read
+    // up to its maximum length only.
     let loader = segments
         .iter()
-        .find_map(|segment| segment.interpreter(endian, &data).ok().flatten());
+        .find(|segment| segment.p_type(endian) == PT_INTERP);
+    let loader = loader.and_then(|segment| {
+        let (offset, size) = segment.file_range(endian);
+        let name = (&data).read_bytes_at(offset, size.min(MAX_LOADER_PATH));
+        name.ok()?.split(|byte| *byte == 0).next()
+    });
     Ok(loader.map(<[u8]>::to_vec))
 }
 
@@ -249,5 +261,42 @@ mod tests {
         let (_directory, path) = program(b"\x7fEL");
         let error = find_executable(&path).unwrap_err();
         assert!(matches!(error, BinaryError::NotAProgram(_)), "{error}");
+    }
+
+    /// Returns an ELF file whose program headers are interpreters in these ranges.
+    fn elf_with_interpreters(ranges: &[(u64, u64)]) -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        bytes[16..18].copy_from_slice(&2_u16.to_le_bytes());
+        bytes[18..20].copy_from_slice(&HOST_MACHINE.0.0.to_le_bytes());
+        bytes[20..24].copy_from_slice(&1_u32.to_le_bytes());
+        bytes[32..40].copy_from_slice(&64_u64.to_le_bytes());
+        bytes[52..54].copy_from_slice(&64_u16.to_le_bytes());
+        bytes[54..56].copy_from_slice(&56_u16.to_le_bytes());
+        let count = u16::try_from(ranges.len()).unwrap();
+        bytes[56..58].copy_from_slice(&count.to_le_bytes());
+        for (offset, size) in ranges {
+            let mut header = [0; 56];
+            header[..4].copy_from_slice(&PT_INTERP.0.to_le_bytes());
+            header[8..16].copy_from_slice(&offset.to_le_bytes());
+            header[32..40].copy_from_slice(&size.to_le_bytes());
+            bytes.extend(header);
+        }
+        bytes
+    }
+
+    #[test]
+    fn find_executable_huge_interpreter_is_read_partly() {
+        const HUGE: u64 = 1 << 40;
+        let mut bytes = elf_with_interpreters(&[(4096, HUGE - 4096), (64, 8)]);
+        bytes.resize(4096, 0);
+        bytes.extend(b"/no/such/loader\0");
+        let (_directory, path) = program(&bytes);
+        // The rest of the file is a hole.
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(HUGE).unwrap();
+        let found = find_executable(&path).map_err(|error| error.to_string());
+        let error = found.expect_err("the loader does not exist");
+        assert!(error.contains("/no/such/loader"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use nix::fcntl::OFlag;
 
 use super::Cache;
-use crate::kernel::agent::blocking::run_blocking;
+use crate::kernel::agent::blocking::run_in_thread;
 use crate::kernel::guest::error::GuestError;
 
 /// Lock of an entry. Released when dropped, or by the kernel when this process ends.
@@ -27,8 +27,9 @@ impl Cache {
         }
         tracing::info!("another svclab creates {kind}/{key}; waiting for it");
         let file = self.lock_file(kind, key)?;
-        // If the caller stops to wait, the thread releases the lock as soon as it gets the lock.
-        let locked = run_blocking(move || {
+        // Another task of this thread may hold the lock. If the caller stops to wait, the new thread
+        // releases the lock as soon as it gets the lock.
+        let locked = run_in_thread(move || {
             loop {
                 match file.lock() {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -36,7 +37,8 @@ impl Cache {
                 }
             }
         });
-        locked.await.map(Lock).map_err(self.error_of("lock a file"))
+        let locked = locked.await.and_then(|locked| locked);
+        locked.map(Lock).map_err(self.error_of("lock a file"))
     }
 
     /// Returns the lock of an entry. `None` if another process holds it.

@@ -132,8 +132,14 @@ async fn run_qemu(path: &Path, arguments: &[&str]) -> Result<QemuOutput, GuestEr
     );
     read.and(read_errors).map_err(unstarted)?;
     text.extend(errors);
+    let Some(WaitStatus::Exited(_, code)) = status else {
+        // Neither a signal nor an unknown end shows that QEMU rejects an option.
+        return Err(unstarted(std::io::Error::other(
+            "its exit status is unknown",
+        )));
+    };
     Ok(QemuOutput {
-        succeeded: matches!(status, Some(WaitStatus::Exited(_, 0))),
+        succeeded: code == 0,
         text: String::from_utf8_lossy(&text).into_owned(),
         lacks: confined.disallowed,
     })
