@@ -12,12 +12,13 @@ mod tables;
 mod virtual_servers;
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::fmt;
 
 use svclab_model::plan::delta::{AddRemove, NamespaceDelta, RulesChange};
 use svclab_model::plan::{Backend, Delta, Iptables, Namespace, Plan};
 use svclab_ruleset::input::{Input, InputError};
-use svclab_ruleset::iptables::chains::Chains;
+use svclab_ruleset::iptables::chains::{Chains, ChainsError};
 use svclab_ruleset::iptables::script::IptablesScript;
 
 /// Reason why a running lab cannot be changed to a plan and must be rebuilt.
@@ -190,17 +191,19 @@ fn diff_rules(
             let family = rules.map(|rules| if v6 { &rules.v6 } else { &rules.v4 });
             family.unwrap_or(&none).clone()
         };
-        let chains = |rules: &Input<IptablesScript>| {
-            let unreadable = |error: &dyn fmt::Display| {
-                RebuildRequired::new(format_args!("the rules of {name}: {error}"))
-            };
-            let script = rules.state().map_err(|error| unreadable(&error))?;
-            Chains::from_script(script).map_err(|error| unreadable(&error))
-        };
         let (current, wanted) = (input(current), input(wanted));
         if current != wanted {
-            let (current, wanted) = without_equal_tables(&current, &wanted);
-            *batch = rules::diff(&chains(&current)?, &chains(&wanted)?).into();
+            let diff = || -> Result<_, Box<dyn Error>> {
+                let (current, wanted) = (current.state()?, wanted.state()?);
+                let (old, new) = (
+                    changed_tables(current, wanted)?,
+                    changed_tables(wanted, current)?,
+                );
+                Ok(rules::diff(&old, &new))
+            };
+            let unreadable =
+                |error| RebuildRequired::new(format_args!("the rules of {name}: {error}"));
+            *batch = diff().map_err(unreadable)?.into();
         }
         if let Ok(script) = wanted.state()
             && !wanted.is_empty()
@@ -216,22 +219,16 @@ fn diff_rules(
     }))
 }
 
-/// Returns the scripts without the tables that are equal in both, which need no model.
-fn without_equal_tables(
-    current: &Input<IptablesScript>,
-    wanted: &Input<IptablesScript>,
-) -> (Input<IptablesScript>, Input<IptablesScript>) {
-    let (mut current, mut wanted) = (current.clone(), wanted.clone());
-    if let (Ok(first), Ok(second)) = (current.state(), wanted.state()) {
-        let is_equal = |table| first.table(table) == second.table(table);
-        let rest = |script: &IptablesScript| {
-            let mut rest = script.clone();
-            rest.retain_tables(|table| !is_equal(table));
-            Input::new(rest)
-        };
-        (current, wanted) = (rest(first), rest(second));
+/// Returns the chains of the tables that the other script does not have in the same form. Equal
+/// tables need no model.
+fn changed_tables(script: &IptablesScript, other: &IptablesScript) -> Result<Chains, ChainsError> {
+    let mut chains = Chains::new();
+    for (table, block) in script.tables() {
+        if other.table(table) != Some(block) {
+            chains.load_table(table, block)?;
+        }
     }
-    (current, wanted)
+    Ok(chains)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 
 use super::command::{Command, Verb};
 use super::rule::Rule;
-use super::script::{IptablesScript, Table};
+use super::script::{IptablesScript, Table, TableScript};
 
 /// Chains of each table, in the order of first use.
 ///
@@ -99,17 +99,23 @@ impl Chains {
     ///
     /// Returns the first command that fails; earlier changes are not rolled back.
     pub fn load(&mut self, script: &IptablesScript) -> Result<(), ChainsError> {
-        for (table, block) in script.tables() {
-            let of = self.tables.entry(table).or_default();
-            for chain in &block.chains {
-                of.chains.insert(chain.clone(), Vec::new());
-            }
-            of.policies.extend(block.policies.iter().cloned());
-            for command in &block.commands {
-                self.apply(table, command)?;
-            }
+        let mut tables = script.tables();
+        tables.try_for_each(|(table, block)| self.load_table(table, block))
+    }
+
+    /// Loads one table of a script.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first command that fails; earlier changes are not rolled back.
+    pub fn load_table(&mut self, table: Table, block: &TableScript) -> Result<(), ChainsError> {
+        let of = self.tables.entry(table).or_default();
+        for chain in &block.chains {
+            of.chains.insert(chain.clone(), Vec::new());
         }
-        Ok(())
+        of.policies.extend(block.policies.iter().cloned());
+        let mut commands = block.commands.iter();
+        commands.try_for_each(|command| self.apply(table, command))
     }
 
     /// Runs one command. `-D` without a number deletes the first rule with the same text, otherwise

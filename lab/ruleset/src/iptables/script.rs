@@ -132,11 +132,6 @@ impl IptablesScript {
             .map(|(table, script)| (*table, script))
     }
 
-    /// Removes the blocks of all tables for which `is_kept` returns `false`.
-    pub fn retain_tables(&mut self, is_kept: impl Fn(Table) -> bool) {
-        self.tables.retain(|(table, _)| is_kept(*table));
-    }
-
     /// Whether the script changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
