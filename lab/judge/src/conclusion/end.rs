@@ -135,9 +135,9 @@ pub(super) fn describe_end(kind: &str, hop: &Hop, end: &PathEnd, book: &AddressB
 
 /// Describes a drop caused by disabled forwarding.
 fn describe_no_forwarding(settings: &[SysctlValue]) -> Option<&'static str> {
-    let off = |setting: &SysctlValue| setting.name.ends_with(".forwarding");
+    let is_forwarding = |setting: &SysctlValue| setting.name.ends_with(".forwarding");
     let description = "addressed to another machine, and forwarding is disabled";
-    settings.iter().any(off).then_some(description)
+    settings.iter().any(is_forwarding).then_some(description)
 }
 
 /// Returns sysctls as the end of a sentence.
