@@ -111,7 +111,7 @@ impl Lab {
                 continue;
             }
             let ns = &self.namespaces[&namespace.name];
-            for rules in namespace.iptables.iter().chain(&namespace.other_iptables) {
+            for rules in namespace.iptables_rules() {
                 for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
                     let tables = rules::table_names(input.text());
                     let batch: String = tables

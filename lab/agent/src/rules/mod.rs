@@ -93,7 +93,7 @@ pub(crate) fn prepare<'a>(
 ) -> Result<PendingLoad<'a>, Failure> {
     let name = &namespace.name;
     let sets = ("ipset".to_owned(), namespace.ipset.text());
-    let iptables_rules = namespace.iptables.iter().chain(&namespace.other_iptables);
+    let iptables_rules = namespace.iptables_rules();
     let rules = iptables_rules.flat_map(|rules| {
         let program = |ip| iptables_program(ip, rules.backend, "restore");
         [(program(4), rules.v4.text()), (program(6), rules.v6.text())]

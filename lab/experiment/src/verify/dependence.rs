@@ -158,7 +158,7 @@ fn depends_on_client(namespace: &Namespace) -> bool {
     let by_ipvs = namespace.ipvs.iter().any(|server| {
         server.persistence.is_some() || !ROUND_ROBIN_SCHEDULERS.contains(&server.scheduler.as_str())
     });
-    let rules = namespace.iptables.iter().chain(&namespace.other_iptables);
+    let rules = namespace.iptables_rules();
     let by_rules = rules
         .flat_map(|rules| [&rules.v4, &rules.v6])
         .any(|rules| rules.text().contains("-m recent"));

@@ -176,6 +176,13 @@ impl Delta {
     }
 }
 
+impl NamespaceDelta {
+    /// Returns the changes of both iptables backends.
+    pub fn iptables_rules(&self) -> impl Iterator<Item = &RulesChange> + Clone {
+        self.iptables.iter().chain(&self.other_iptables)
+    }
+}
+
 impl SetsChange {
     /// Returns the input of `ipset restore` before the rules change.
     #[must_use]

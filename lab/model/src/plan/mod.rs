@@ -225,6 +225,11 @@ impl EvidenceRequest {
 }
 
 impl Namespace {
+    /// Returns the rules of both iptables backends.
+    pub fn iptables_rules(&self) -> impl Iterator<Item = &Iptables> + Clone {
+        self.iptables.iter().chain(&self.other_iptables)
+    }
+
     /// Whether the namespace has virtual servers or IPVS timeouts.
     #[must_use]
     pub fn uses_ipvs(&self) -> bool {

@@ -31,7 +31,7 @@ impl Plan {
 
 impl Namespace {
     fn memory_kib(&self) -> u64 {
-        let backends = self.iptables.iter().chain(&self.other_iptables);
+        let backends = self.iptables_rules();
         let rules: usize = backends.map(Iptables::text_len).sum();
         let text = u64::try_from(rules + self.ipset.text().len() + self.nft.text().len())
             .unwrap_or(u64::MAX);
@@ -48,7 +48,7 @@ impl Iptables {
 impl NamespaceDelta {
     fn memory_kib(&self) -> u64 {
         let sets = self.sets.iter().map(|sets| sets.before_rules().len());
-        let backends = self.iptables.iter().chain(&self.other_iptables);
+        let backends = self.iptables_rules();
         let rules = backends.map(|rules| rules.batches.text_len());
         let tables = self.nft.iter().map(|tables| tables.add.text().len());
         let text: usize = sets.chain(rules).chain(tables).sum();

@@ -117,7 +117,7 @@ fn render_namespace(change: &NamespaceDelta) -> String {
     for object in &change.accounting {
         run(&format!("nfacct add {object}"), None);
     }
-    for rules in change.iptables.iter().chain(&change.other_iptables) {
+    for rules in change.iptables_rules() {
         let batches = &rules.batches;
         for (family, batch) in [(4, &batches.v4), (6, &batches.v6)] {
             let program = iptables_program(family, batches.backend, "restore");

@@ -129,7 +129,7 @@ pub fn batch_commands(plan: &Plan) -> Vec<BatchCommand> {
         let mut step = |stage, command: &[&str], text: String| {
             steps.extend(command_with_input(&namespace.name, stage, command, text));
         };
-        for rules in namespace.iptables.iter().chain(&namespace.other_iptables) {
+        for rules in namespace.iptables_rules() {
             for (stage, family, text) in [
                 (BuildPhase::Rules4, 4, &rules.v4),
                 (BuildPhase::Rules6, 6, &rules.v6),

@@ -152,7 +152,7 @@ fn program_input_mut<'n>(
 }
 
 fn program_input<'n>(namespace: &'n Namespace, program: &str) -> Option<&'n Input<IptablesScript>> {
-    let backends = namespace.iptables.iter().chain(&namespace.other_iptables);
+    let backends = namespace.iptables_rules();
     let mut inputs =
         backends.flat_map(|rules| [(4, rules.backend, &rules.v4), (6, rules.backend, &rules.v6)]);
     let found =

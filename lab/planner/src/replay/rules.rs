@@ -115,7 +115,7 @@ fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut Repl
     let mut backends = backends.into_iter();
     namespace.iptables = backends.next();
     namespace.other_iptables = backends.next();
-    let loaded = namespace.iptables.iter().chain(&namespace.other_iptables);
+    let loaded = namespace.iptables_rules();
     let texts = loaded.flat_map(|rules| [rules.v4.text(), rules.v6.text()]);
     let mut counters: Vec<String> = texts.flat_map(accounting_names).collect();
     counters.sort();

@@ -74,7 +74,7 @@ impl Requirements {
             needs.add_sysctls(name, &namespace.sysctls);
             sets::add_requirements(&mut needs, name, &namespace.ipset);
             needs.add_accounting(name, &namespace.accounting);
-            needs.add_rules(name, rules_of(namespace), &BTreeSet::new());
+            needs.add_rules(name, namespace.iptables_rules(), &BTreeSet::new());
             nft::add_requirements(&mut needs, name, &namespace.nft);
         }
         if let Some(namespace) = plan.evidence.packets.first() {
@@ -200,12 +200,12 @@ impl Requirements {
         let mut chains: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for namespace in &plan.namespaces {
             let known = chains.entry(&namespace.name).or_default();
-            known.extend(declared_chains(rules_of(namespace)));
+            known.extend(declared_chains(namespace.iptables_rules()));
         }
         for step in &plan.steps {
             for change in &step.delta.namespaces {
                 let name = &change.namespace;
-                let rules = change.iptables.iter().chain(&change.other_iptables);
+                let rules = change.iptables_rules();
                 let rules = rules.map(|rules| &rules.batches);
                 let known = chains.entry(name).or_default();
                 known.extend(declared_chains(rules.clone()));
@@ -280,7 +280,7 @@ impl Requirements {
             }
             let backends = plan.namespace(name).into_iter();
             if backends
-                .flat_map(rules_of)
+                .flat_map(Namespace::iptables_rules)
                 .any(|rules| rules.backend == Backend::Legacy)
             {
                 self.add_module("nfnetlink_log", name, object);
@@ -314,11 +314,6 @@ impl Requirements {
             }
         }
     }
-}
-
-/// Returns the rules of both backends.
-fn rules_of(namespace: &Namespace) -> impl Iterator<Item = &Iptables> {
-    namespace.iptables.iter().chain(&namespace.other_iptables)
 }
 
 /// Returns the chains that the scripts declare.

@@ -44,12 +44,7 @@ impl MergedIptables {
             return Ok(Self(vec![part]));
         }
         let variants = |namespace: &'_ Namespace| -> Vec<Iptables> {
-            namespace
-                .iptables
-                .iter()
-                .chain(&namespace.other_iptables)
-                .cloned()
-                .collect()
+            namespace.iptables_rules().cloned().collect()
         };
         let (good_variants, bad_variants) = (variants(good), variants(bad));
         // The default variant comes first, as in a plan.

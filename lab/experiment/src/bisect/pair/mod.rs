@@ -314,8 +314,7 @@ impl Pair {
         let sides = [false, true].map(|bad| self.plan(&vec![bad; self.differences]));
         let owners_in = |name: &str| {
             let namespaces = sides.iter().filter_map(|side| side.namespace(name));
-            let rules = namespaces
-                .flat_map(|namespace| namespace.iptables.iter().chain(&namespace.other_iptables));
+            let rules = namespaces.flat_map(Namespace::iptables_rules);
             let dumps: Vec<NodeDump> = rules
                 .map(|rules| {
                     let mut dump = NodeDump::default();

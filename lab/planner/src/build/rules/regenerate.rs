@@ -103,7 +103,7 @@ pub fn regenerate_kube_proxy_rules(
 
 /// Returns the iptables backend that contains the rules of kube-proxy.
 fn kube_proxy_backend(namespace: &Namespace) -> Option<&Iptables> {
-    let mut backends = namespace.iptables.iter().chain(&namespace.other_iptables);
+    let mut backends = namespace.iptables_rules();
     let first = backends.clone().next();
     backends
         .find(|rules| rules.v4.text().contains("KUBE-") || rules.v6.text().contains("KUBE-"))
