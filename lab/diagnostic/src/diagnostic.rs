@@ -324,6 +324,26 @@ fn first_line(text: &str, span: Span) -> Range<usize> {
     start..end.max(start)
 }
 
+impl Sources {
+    /// Removes the content of files that must not be shown from diagnostics.
+    #[must_use]
+    pub fn redact(&self, diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
+        if self.iter().all(|(_, source)| source.is_showable()) {
+            return diagnostics;
+        }
+        let redacted = diagnostics.iter().map(|diagnostic| {
+            let file = diagnostic
+                .labels()
+                .find_map(|label| self.get(label.span.file)?.link_target());
+            match file {
+                Some(file) => diagnostic.redacted(file),
+                None => diagnostic.clone(),
+            }
+        });
+        redacted.collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

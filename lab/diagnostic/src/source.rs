@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::Diagnostic;
 use crate::files::{FileError, Location};
 use crate::printable::one_line;
 
@@ -158,6 +157,11 @@ impl Source {
         self.link_target.is_none()
     }
 
+    /// Returns the target of a path that is a symbolic link.
+    pub(crate) fn link_target(&self) -> Option<&Path> {
+        self.link_target.as_deref()
+    }
+
     /// Returns the directory of the file. The path is empty for the current directory, or if there
     /// is no file.
     #[must_use]
@@ -218,24 +222,6 @@ impl Sources {
     #[must_use]
     pub fn get(&self, file: FileId) -> Option<&Source> {
         self.0.get(usize::try_from(file.0).ok()?)
-    }
-
-    /// Removes the content of files that must not be shown from diagnostics.
-    #[must_use]
-    pub fn redact(&self, diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
-        if self.0.iter().all(Source::is_showable) {
-            return diagnostics;
-        }
-        let redacted = diagnostics.iter().map(|diagnostic| {
-            let file = diagnostic
-                .labels()
-                .find_map(|label| self.get(label.span.file)?.link_target.as_deref());
-            match file {
-                Some(file) => diagnostic.redacted(file),
-                None => diagnostic.clone(),
-            }
-        });
-        redacted.collect()
     }
 
     /// Returns the files with their identifiers.

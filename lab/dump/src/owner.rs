@@ -6,7 +6,6 @@ use std::net::IpAddr;
 
 use super::difference::Owner;
 use super::node::NodeDump;
-use crate::compare::iptables::service_port;
 use svclab_ruleset::Protocol;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Chain, Rule};
@@ -242,4 +241,11 @@ fn is_service_chain(chain: &str) -> bool {
     SERVICE_CHAIN_PREFIXES
         .iter()
         .any(|begins| chain.starts_with(begins))
+}
+
+/// Returns the service port of a rule, according to its comment: `namespace/name:port`.
+pub(crate) fn service_port(rule: &Rule) -> Option<String> {
+    let comment = rule.comment()?;
+    let first = comment.split(' ').next()?;
+    first.contains('/').then(|| first.to_owned())
 }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::difference::{DumpChange, Side};
 use crate::lists::{self, ListItem};
+use crate::owner::service_port;
 use svclab_rules::kube_proxy::chains;
 use svclab_rules::kube_proxy::ipvs::IPVS_OUT_FILTER;
 use svclab_ruleset::iptables::script::Table;
@@ -197,13 +198,6 @@ fn rule_destination(rule: &Rule) -> [Option<String>; 3] {
         .iter()
         .find_map(|module| module.value("--dport"));
     [parts.header("-d"), parts.header("-p"), port].map(|value| value.map(str::to_owned))
-}
-
-/// Returns the service port of a rule, according to its comment: `namespace/name:port`.
-pub(crate) fn service_port(rule: &Rule) -> Option<String> {
-    let comment = rule.comment()?;
-    let first = comment.split(' ').next()?;
-    first.contains('/').then(|| first.to_owned())
 }
 
 #[cfg(test)]
