@@ -8,7 +8,7 @@ use super::hop::MatchIndex;
 use super::rules::RuleIndex;
 use super::sighting;
 use super::track::tracks;
-use super::{Crossing, Hop, Journey, PacketPath, PathEnd};
+use super::{Journey, PacketPath, PathEnd};
 use svclab_model::evidence::{AddressPair, Attempt, Evidence};
 use svclab_model::plan::{Plan, Probe, ProbeProtocol};
 
@@ -154,13 +154,4 @@ fn packets_of_attempt(
             return found.into_iter().collect();
         }
     }
-}
-
-/// Returns the interface through which a packet reached the addresses and routes of a hop: the
-/// bridge and not its port, the tunnel and not the interface below. `None` if the packet was sent
-/// in this namespace.
-#[must_use]
-pub fn ingress_interface(hop: &Hop) -> Option<&Crossing> {
-    let received = hop.crossings.iter().take_while(|seen| !seen.out);
-    received.last()
 }

@@ -227,3 +227,12 @@ fn conntrack_addresses(
         })
         .filter(|addresses| *addresses != before)
 }
+
+/// Returns the interface through which a packet reached the addresses and routes of a hop: the
+/// bridge and not its port, the tunnel and not the interface below. `None` if the packet was sent
+/// in this namespace.
+#[must_use]
+pub fn ingress_interface(hop: &Hop) -> Option<&Crossing> {
+    let received = hop.crossings.iter().take_while(|seen| !seen.out);
+    received.last()
+}

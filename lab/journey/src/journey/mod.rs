@@ -17,7 +17,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-pub use follow::{ingress_interface, journeys};
+pub use follow::journeys;
+pub use hop::ingress_interface;
 pub use track::Kind;
 
 use svclab_model::evidence::{self, AddressPair};

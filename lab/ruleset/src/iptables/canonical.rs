@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::rule::{RuleOption, RuleParts};
+use super::parts::{RuleOption, RuleParts};
 use super::words::quote_into;
 
 /// Renders the canonical text of a rule.

@@ -11,6 +11,7 @@ mod classify;
 pub mod command;
 mod extensions;
 mod parse;
+pub mod parts;
 pub mod rule;
 pub mod script;
 pub mod words;
