@@ -23,6 +23,7 @@
 
 mod leftovers;
 mod masquerade;
+mod node_state;
 mod startup;
 mod vxlan;
 
@@ -30,7 +31,8 @@ use ipnetwork::Ipv4Network;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use leftovers::{EarlierFlannel, NodeState, SubnetFile};
+pub use leftovers::EarlierFlannel;
+pub use node_state::{NodeState, SubnetFile};
 pub use startup::{StartResult, start_flanneld};
 pub use vxlan::{Lease, OVERHEAD as VXLAN_OVERHEAD, Overlay, Peer, overlay};
 

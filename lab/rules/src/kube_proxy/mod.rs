@@ -23,7 +23,8 @@ mod version;
 pub use config::file::{config_file, is_needed as needs_config_file};
 pub use config::flags::flags;
 pub use config::{
-    Cidrs, ConfigError, DetectLocalMode, KubeProxy, Mode, NodePortAddress, sync_timeout,
+    Cidrs, ConfigError, DetectLocalMode, KubeProxy, Mode, NodePortAddress, Timeout, TimeoutError,
+    sync_timeout,
 };
 pub use iptables::chains;
 pub use ipvs::IpvsRules;

@@ -3,6 +3,7 @@
 
 pub(super) mod file;
 pub(super) mod flags;
+mod timeout;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,8 +16,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 pub use svclab_model::plan::Mode;
 use thiserror::Error;
+pub use timeout::{Timeout, TimeoutError};
 
-use super::ipvs::Timeout;
 use super::version::Version;
 use svclab_ruleset::Family;
 

@@ -54,7 +54,7 @@ use svclab_ruleset::iptables::script::IptablesScript;
 
 pub use chains::IPVS_OUT_FILTER;
 pub use sysctls::{KernelVersion, Sysctl, sysctls};
-pub use timeouts::{Timeout, TimeoutError, timeouts};
+pub use timeouts::timeouts;
 
 /// Dummy interface with the services' addresses. Packets to these addresses are delivered to the
 /// node, where IPVS handles them.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::history::NFTABLES_MODE;
 use super::{OLDEST_MINOR, Version};
-use crate::kube_proxy::Mode;
+use svclab_model::plan::Mode;
 
 /// Evidence for the rules of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
