@@ -94,7 +94,7 @@ fn load_scenario(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
             DocumentRef::Lab => Some(lab_tree),
             object @ DocumentRef::Object { .. } => documents.objects.get(object),
         };
-        check::removals::check_removals(&base.patches(), document_tree, sink);
+        expand::removals::check_removals(&base.patches(), document_tree, sink);
     }
     // Errors up to here would repeat in every case.
     if sink.has_errors() {

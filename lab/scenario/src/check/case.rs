@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 
+use crate::check::lab::steps::probe_name_span;
 use crate::check::limits;
-use crate::check::steps::probe_name_span;
 use crate::expectation::{Expected, ProbeExpectation};
 use crate::lab::{LabSpec, Probe};
 use crate::sink::Sink;

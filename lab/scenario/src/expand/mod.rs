@@ -6,6 +6,7 @@ pub(crate) mod case;
 pub(crate) mod desugar;
 pub(crate) mod diff;
 pub(crate) mod product;
+pub(crate) mod removals;
 
 use crate::check;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -349,10 +350,10 @@ impl Expansion<'_> {
         if !self.checked.insert(key) {
             return;
         }
-        check::contradictions::check_contradictions(objects, sink);
-        check::fields::check_fields(spec, objects, sink);
-        check::ports::check_ports(objects, sink);
-        check::kinds::check_unmodelled(spec, objects, self.base.unmodelled, sink);
+        check::objects::contradictions::check_contradictions(objects, sink);
+        check::objects::fields::check_fields(spec, objects, sink);
+        check::objects::ports::check_ports(objects, sink);
+        check::objects::kinds::check_unmodelled(spec, objects, self.base.unmodelled, sink);
     }
 
     /// Returns the lab with these patches, from the cache if possible.

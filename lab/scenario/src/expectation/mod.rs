@@ -8,7 +8,6 @@ mod schema;
 pub(crate) mod state;
 pub(crate) mod step;
 pub mod wire;
-pub(crate) mod wire_expectation;
 
 use std::fmt;
 

@@ -1,6 +1,7 @@
 //! Decodes the Kubernetes objects of a case, fills in their defaults, and derives the endpoint
 //! slices that the lab does not have.
 
+mod admission;
 pub(crate) mod defaults;
 pub(crate) mod documents;
 pub mod endpoints;
@@ -8,7 +9,6 @@ pub mod endpoints;
 pub(crate) mod endpoints_tests;
 pub(crate) mod v1beta1;
 
-use crate::check;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -339,7 +339,7 @@ pub(super) fn decode_object(
                 decode_namespaced(tree, namespace, |service: &mut Service| {
                     &mut service.metadata
                 })?;
-            check::object::check_service(&service, tree)?;
+            admission::check_service(&service, tree)?;
             defaults::fill_service(&mut service);
             (ObjectValue::Service(Arc::new(service)), ignored)
         }
@@ -348,13 +348,13 @@ pub(super) fn decode_object(
                 decode_namespaced(tree, namespace, |slice: &mut EndpointSlice| {
                     &mut slice.metadata
                 })?;
-            check::object::check_endpoint_slice(&slice, tree)?;
+            admission::check_endpoint_slice(&slice, tree)?;
             defaults::fill_endpoint_slice(&mut slice);
             (ObjectValue::EndpointSlice(Arc::new(slice)), ignored)
         }
         ObjectKind::ServiceCidr => {
             let (cidr, ignored) = lenient::<ServiceCIDR>(tree)?;
-            check::object::check_service_cidr(&cidr, tree)?;
+            admission::check_service_cidr(&cidr, tree)?;
             (ObjectValue::ServiceCidr(Arc::new(cidr)), ignored)
         }
     };

@@ -10,8 +10,6 @@ pub use svclab_model::evidence::PacketKind;
 
 use crate::decode::spanned_error::SpannedError;
 
-pub use crate::expectation::wire_expectation::{InterfaceRef, InterfaceRefError, WireExpectation};
-
 /// Source or destination of a packet: a name or an address, with an optional port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Peer {

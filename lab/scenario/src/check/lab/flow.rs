@@ -4,10 +4,9 @@
 //! - The facts that a row covers are declared, and the row expects what they state.
 //! - Every fact is covered or gives a reason in `notCovered`.
 
-use crate::check;
 use std::collections::BTreeMap;
 
-use crate::check::lab::check_selector;
+use crate::check::lab::{check_selector, steps};
 use crate::expectation::{ProbeExpectation, ROW_KEYS};
 use crate::lab::LabSpec;
 use crate::lab::flow::{Fact, FailureVerdict, Flow, FlowRow};
@@ -34,10 +33,7 @@ pub(crate) fn check_flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
             sink.push(
                 Diagnostic::error(format!("a probe and a flow have the same name `{name}`"))
                     .with_position(key, "this flow")
-                    .with_related(
-                        check::steps::probe_name_span(spec, tree, name),
-                        "this probe",
-                    )
+                    .with_related(steps::probe_name_span(spec, tree, name), "this probe")
                     .with_help("rename one of them"),
             );
         }

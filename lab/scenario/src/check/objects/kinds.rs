@@ -4,8 +4,8 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
-use crate::check::selector::matches;
-use crate::check::unmodelled_kinds::{PacketEffect, packet_effect};
+use crate::check::objects::selector::matches;
+use crate::check::objects::unmodelled_kinds::{PacketEffect, packet_effect};
 use crate::decode::lenient;
 use crate::lab::reference::ObjectKind;
 use crate::lab::{KIND, LabSpec};

@@ -1,5 +1,7 @@
 //! Expectations about packets on an interface.
 
+mod pattern;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
 use crate::expectation::count::Count;
-use crate::expectation::wire::PacketPattern;
+pub use pattern::{Overlay, PacketKind, PacketPattern, PacketPatternError, Peer};
 
 /// Reference to an interface of a node, pod, host or load balancer: `node-1/eth0`,
 /// `pod/default/client/eth0`.

@@ -1,7 +1,9 @@
 //! Checks a lab before any patch: the names in it must exist, and no part of it may be without
 //! effect.
 
-use crate::check;
+mod flow;
+pub(crate) mod steps;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
@@ -154,7 +156,7 @@ pub(crate) fn check_lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
         }
     }
     check_claims(spec, tree, sink);
-    check::flow::check_flows(spec, tree, sink);
+    flow::check_flows(spec, tree, sink);
     check_columns(spec, tree, sink);
     for name in spec
         .all_probes()
@@ -163,11 +165,11 @@ pub(crate) fn check_lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
     {
         sink.push(
             Diagnostic::error(format!("a probe cannot be named `{name}`"))
-                .with_position(check::steps::probe_name_span(spec, tree, name), "")
+                .with_position(steps::probe_name_span(spec, tree, name), "")
                 .with_help("choose another name: this word is a keyword in rows of `expect`"),
         );
     }
-    check::steps::check_steps(spec, tree, sink);
+    steps::check_steps(spec, tree, sink);
 }
 
 /// Checks that the axis of the table's columns exists.

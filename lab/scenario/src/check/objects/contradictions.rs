@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 
-use crate::check::fields::with_field_span;
+use crate::check::objects::fields::with_field_span;
 use crate::objects::{Object, Objects};
 use crate::sink::Sink;
 use crate::yaml::tree::PathSegment;
