@@ -2,6 +2,9 @@
 
 pub(crate) mod change;
 pub(crate) mod deferred_cleanup;
+mod node_commands;
+mod quiesce;
+mod real_proxy;
 pub(crate) mod stage;
 pub(crate) mod step;
 
@@ -13,21 +16,20 @@ use std::rc::Rc;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::task::JoinSet;
 
+use crate::net::attach_point::AttachPoint;
 use crate::net::netfilter::accounting;
 use crate::net::netlink::{NamespaceNetlink, links};
 use crate::net::netns::NetNs;
+use crate::net::ports::Ports;
 use crate::net::{ipvs, sysctl};
-use crate::probe::ports::Ports;
 use crate::program;
 use crate::program::background::BackgroundProgram;
-use crate::program::node_commands;
 use crate::rules;
 use crate::rules::loader::Loaders;
 use crate::runtime::failure;
 use crate::sandbox::tenant::Tenant;
-use crate::serve::streams::AttachPoint;
 use crate::servers::api::Api;
-use crate::servers::{health, real_proxy, server};
+use crate::servers::{health, server};
 use crate::watch::timestamps::TimestampGuard;
 use svclab_model::evidence::{Evidence, RejectedRequest};
 use svclab_model::plan::Mode;

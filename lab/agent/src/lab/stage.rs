@@ -7,6 +7,8 @@ use std::rc::Rc;
 use futures_util::future::try_join_all;
 
 use crate::lab::Lab;
+use crate::lab::quiesce::{Recorders, UnresolvedNeighbours};
+use crate::lab::real_proxy;
 use crate::net::forwarding_sysctls;
 use crate::net::netns::NetNs;
 use crate::probe::open_connections::{self, OpenConnection};
@@ -14,10 +16,8 @@ use crate::probe::prober;
 use crate::probe::settle::Settler;
 use crate::rules::saved_rules;
 use crate::runtime::delay::Delay;
-use crate::servers::real_proxy;
+use crate::runtime::softnet::BacklogQueues;
 use crate::watch::capture::{self, Capture, CaptureBuffer};
-use crate::watch::quiesce::{Recorders, UnresolvedNeighbours};
-use crate::watch::softnet::BacklogQueues;
 use crate::watch::trace::Trace;
 use crate::watch::{counters, kernel_state};
 use svclab_model::evidence::{Attempt, Evidence, Packet, Verdict};
@@ -60,10 +60,10 @@ impl Lab {
         step("run its probes".to_owned());
         let (delay, queues) = (Delay::start(), BacklogQueues::read());
         let late_timers = self.late_timers();
-        let settler = trace
-            .as_mut()
-            .filter(|_| settles)
-            .map(|trace| Settler::new(self, &captures, Rc::clone(&buffer), trace));
+        let settler = trace.as_mut().filter(|_| settles).map(|trace| {
+            let (plan, namespaces) = (&self.plan, &self.namespaces);
+            Settler::new(plan, namespaces, &captures, Rc::clone(&buffer), trace)
+        });
         let mut attempts = prober::run(&self.plan.probes, &self.namespaces, settler).await?;
         attempts.extend(open_connections::exchange_again(open).await?);
         let (open, opened) =

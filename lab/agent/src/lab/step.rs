@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::lab::Lab;
+use crate::lab::real_proxy;
 use crate::net::netfilter::conntrack;
 use crate::probe::convergence_probes::ConvergenceProbes;
 use crate::probe::open_connections::OpenConnection;
 use crate::runtime::delay::Delay;
-use crate::servers::real_proxy;
 use crate::watch::capture::{self, CaptureBuffer};
 use svclab_model::evidence::{Attempt, StepEvidence};
 use svclab_model::plan::{Delta, Probe, Step};

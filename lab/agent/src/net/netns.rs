@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-use crate::probe::ports::Ports;
+use crate::net::ports::Ports;
 use crate::sandbox::tenant::Tenant;
 
 /// Network namespace. It exists as long as this value or a socket of the namespace.

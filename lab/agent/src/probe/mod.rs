@@ -6,7 +6,6 @@ pub(crate) mod handshake;
 pub(crate) mod icmp_errors;
 pub(crate) mod open_connections;
 pub(crate) mod ping;
-pub(crate) mod ports;
 pub(crate) mod prober;
 pub(crate) mod settle;
 pub(crate) mod start;

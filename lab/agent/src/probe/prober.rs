@@ -1,7 +1,6 @@
 //! Runs the probes of a plan in order.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -10,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::net::netns::NetNs;
 use crate::probe::exchange::ExchangeResult;
-use crate::probe::settle::Settler;
+use crate::probe::settle::{PendingConnection, Settler};
 use crate::probe::start;
 use crate::runtime::failure;
 use svclab_model::evidence::{Attempt, Verdict};
@@ -97,17 +96,6 @@ pub(crate) async fn run(
     }
     done.sort_by_key(|(at, attempt)| (*at, attempt.index));
     Ok(done.into_iter().map(|(_, attempt)| attempt).collect())
-}
-
-/// Running connection that may be settled.
-pub(crate) struct PendingConnection {
-    /// Index of its probe in the plan.
-    pub probe_index: usize,
-    /// Index of the connection in its probe, from 0.
-    pub number: u32,
-    /// Local address of its socket.
-    pub local: SocketAddr,
-    settle: Option<oneshot::Sender<()>>,
 }
 
 /// Started connections.

@@ -1,21 +1,22 @@
 //! Ends probes early whose timeout the recorded evidence proves.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::lab::Lab;
-use crate::probe::prober::PendingConnection;
+use crate::net::netns::NetNs;
 use crate::rules::saved_rules;
 use crate::watch::capture::{Capture, CaptureBuffer};
 use crate::watch::trace::Trace;
 use svclab_journey::journey::journeys;
 use svclab_journey::settled::TimeoutProof;
 use svclab_model::evidence::{Attempt, Evidence, SavedRules, TraceEvent, Verdict};
-
+use svclab_model::plan::Plan;
 use svclab_model::protocol::Failure;
 
 /// Initial and maximum time without a new packet before the evidence is examined. The kernel has no
@@ -39,9 +40,22 @@ struct NamespaceRules {
     native: Option<String>,
 }
 
+/// Running connection that may be settled.
+pub(crate) struct PendingConnection {
+    /// Index of its probe in the plan.
+    pub probe_index: usize,
+    /// Index of the connection in its probe, from 0.
+    pub number: u32,
+    /// Local address of its socket.
+    pub local: SocketAddr,
+    /// Ends the wait of the connection.
+    pub settle: Option<oneshot::Sender<()>>,
+}
+
 /// Evidence recorded so far. All namespaces of the lab must be captured and traced.
 pub(crate) struct Settler<'a> {
-    lab: &'a Lab,
+    plan: &'a Plan,
+    namespaces: &'a HashMap<String, NetNs>,
     captures: &'a [Capture],
     buffer: Rc<RefCell<CaptureBuffer>>,
     trace: &'a mut Trace,
@@ -55,13 +69,15 @@ pub(crate) struct Settler<'a> {
 
 impl<'a> Settler<'a> {
     pub(crate) fn new(
-        lab: &'a Lab,
+        plan: &'a Plan,
+        namespaces: &'a HashMap<String, NetNs>,
         captures: &'a [Capture],
         buffer: Rc<RefCell<CaptureBuffer>>,
         trace: &'a mut Trace,
     ) -> Self {
         Self {
-            lab,
+            plan,
+            namespaces,
             captures,
             buffer,
             trace,
@@ -109,8 +125,8 @@ impl<'a> Settler<'a> {
             let native = rules.native.clone().map(|own| (name.clone(), own));
             evidence.nft.extend(native);
         }
-        let proof = TimeoutProof::new(&self.lab.plan, &evidence);
-        let journeys = journeys(&self.lab.plan, &evidence);
+        let proof = TimeoutProof::new(self.plan, &evidence);
+        let journeys = journeys(self.plan, &evidence);
         Ok(journeys
             .iter()
             .enumerate()
@@ -140,10 +156,11 @@ impl<'a> Settler<'a> {
             if current.is_some_and(|known| known.matched_tables == tables) {
                 continue;
             }
-            let Some(namespace) = self.lab.plan.namespace(name) else {
+            let (Some(namespace), Some(ns)) =
+                (self.plan.namespace(name), self.namespaces.get(name))
+            else {
                 continue;
             };
-            let ns = self.lab.recorded_namespace(name)?;
             let saved = saved_rules::read_iptables(ns, namespace, events).await?;
             let native = saved_rules::read_nft(ns, name, events, &saved).await;
             let rules = NamespaceRules {
@@ -158,7 +175,7 @@ impl<'a> Settler<'a> {
 
     fn pending_attempt(&self, pending: &PendingConnection) -> Attempt {
         Attempt {
-            probe: self.lab.plan.probes[pending.probe_index].name.clone(),
+            probe: self.plan.probes[pending.probe_index].name.clone(),
             index: pending.number,
             verdict: Verdict::Timeout,
             endpoint: None,

@@ -6,8 +6,9 @@ use std::io;
 use nix::errno::Errno;
 
 use crate::net::netns::NetNs;
+use crate::net::ports;
 use crate::probe::exchange::Exchange;
-use crate::probe::{ping, ports, tcp, udp};
+use crate::probe::{ping, tcp, udp};
 use crate::runtime::failure;
 use svclab_model::plan::{Probe, ProbeProtocol};
 use svclab_model::protocol::{Failure, FailureKind};

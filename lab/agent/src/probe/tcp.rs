@@ -9,9 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::net::netns::NetNs;
+use crate::net::ports::{self, Ports};
 use crate::probe::exchange::{Exchange, ExchangeResult, UnreliableReason, verdict_from_error};
 use crate::probe::handshake::{self, AnsweredSyn};
-use crate::probe::ports::{self, Ports};
 use crate::runtime::max_wait;
 use crate::runtime::process_clock::ClockGuard;
 use crate::servers::answers;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
 
+use crate::net::ports::{self, Ports};
 use crate::probe::exchange::{Exchange, ExchangeResult, verdict_from_error};
 use crate::probe::icmp_errors;
-use crate::probe::ports::{self, Ports};
 use crate::runtime::max_wait;
 use crate::servers::answers;
 use svclab_model::evidence::Verdict;

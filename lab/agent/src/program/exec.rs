@@ -20,9 +20,9 @@ use crate::program::background::ProcessGroup;
 use crate::program::child::Child;
 use crate::program::launch::LaunchError;
 use crate::program::terminal;
+use crate::runtime::client_stream::{SendToClient, Window, failed_message};
 use crate::runtime::failure;
-use crate::serve::stream::Stream;
-use crate::serve::streams::{SendToClient, Window, failed_message};
+use crate::runtime::stream::Stream;
 use svclab_model::protocol::stream::{
     Exec, FromStream, MAX_CHUNK, OutputStream, StreamEnd, ToStream,
 };

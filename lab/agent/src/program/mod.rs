@@ -4,7 +4,7 @@ pub(crate) mod background;
 pub(crate) mod child;
 pub(crate) mod exec;
 pub(crate) mod launch;
-pub(crate) mod node_commands;
+pub(crate) mod limits;
 pub(crate) mod terminal;
 
 use std::collections::BTreeMap;

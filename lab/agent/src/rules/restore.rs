@@ -16,9 +16,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use crate::program;
 use crate::rules::batches;
-
-/// Path of this program in the agent's root directory.
-pub const AGENT_PATH: &str = "/svclab-agent";
+use crate::sandbox::rootfs::AGENT_PATH;
 
 /// Names of the replaced programs, and the programs that are called instead.
 pub const NAMES: [(&str, &str); 3] = [

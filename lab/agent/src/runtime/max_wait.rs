@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::runtime::process_clock::ClockGuard;
-use crate::watch::softnet::BacklogQueues;
+use crate::runtime::softnet::BacklogQueues;
 
 /// Maximum time to wait for queued packets when a time limit has expired.
 const MAX_QUEUE_WAIT: Duration = Duration::from_mins(1);

@@ -1,5 +1,6 @@
 //! Waits, clocks and descriptors that all parts of the agent share.
 
+pub(crate) mod client_stream;
 pub(crate) mod closing;
 pub(crate) mod delay;
 pub(crate) mod failure;
@@ -8,3 +9,5 @@ pub(crate) mod kernel_file;
 pub(crate) mod max_wait;
 pub mod poll;
 pub(crate) mod process_clock;
+pub(crate) mod softnet;
+pub(crate) mod stream;

@@ -13,7 +13,8 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{chdir, pivot_root};
 
-use crate::rules::restore;
+/// Path of the agent's own program in its root directory.
+pub const AGENT_PATH: &str = "/svclab-agent";
 
 /// Visible paths of the host: programs, their libraries, and the few configuration files under
 /// `/etc` that programs read. Home directories and secrets are not visible.
@@ -132,7 +133,7 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
         let source = PathBuf::from(format!("/proc/self/fd/{}", own.as_raw_fd()));
         // A file that was removed meanwhile cannot be mounted. The agent works without the
         // replacement programs.
-        let _ = expose(base, Path::new(restore::AGENT_PATH), &source, true);
+        let _ = expose(base, Path::new(AGENT_PATH), &source, true);
     }
     mount_terminals(base).map_err(with_step("mount terminals for the agent"))?;
     write_etc(base)

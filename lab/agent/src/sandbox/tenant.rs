@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::rc::Rc;
 
-use crate::program::launch;
+use crate::sandbox::child_task;
 use crate::sandbox::filter::Filter;
 use crate::sandbox::program_namespace::ProgramNamespace;
 
@@ -135,7 +135,7 @@ impl Tenant {
 
     /// Kills all programs.
     pub(crate) fn kill_programs(&self) {
-        let _ = launch::kill_all(&self.0.room, self.0.user);
+        let _ = child_task::kill_all(&self.0.room, self.0.user);
     }
 
     /// Records that a program selected by the user was started.
@@ -162,7 +162,7 @@ impl Drop for TenantState {
             return;
         };
         if self.has_run.get() {
-            let _ = launch::kill_all(&self.room, self.user);
+            let _ = child_task::kill_all(&self.room, self.user);
         }
         RESOURCES.with(|resources| {
             if let Some(house) = resources.get() {

@@ -1,8 +1,7 @@
 //! Serves the protocol: receives requests, sends events, and runs each lab in its own task on one
 //! thread.
 
-pub(crate) mod stream;
-pub(crate) mod streams;
+mod streams;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,11 +18,12 @@ use crate::lab::Lab;
 use crate::lab::deferred_cleanup::DeferredCleanup;
 use crate::net::netns::NetNs;
 use crate::program;
+use crate::runtime::client_stream::{SendToClient, failed_message};
+use crate::runtime::stream::Stream;
 use crate::runtime::{failure, heap};
 use crate::sandbox::clock;
 use crate::sandbox::tenant::Tenant;
-use crate::serve::stream::Stream;
-use crate::serve::streams::{SendToClient, Streams, failed_message};
+use crate::serve::streams::Streams;
 use crate::watch::environment;
 use svclab_model::protocol::stream::StreamId;
 use svclab_model::protocol::{

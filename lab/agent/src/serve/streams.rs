@@ -5,26 +5,16 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::net::netns::NetNs;
+use crate::net::attach_point::AttachPoint;
 use crate::program::exec;
+use crate::runtime::client_stream::{SendToClient, failed_message};
 use crate::runtime::failure;
 use crate::watch::live_capture;
 use svclab_model::protocol::Failure;
-use svclab_model::protocol::stream::{
-    FromStream, MAX_UNACKNOWLEDGED, StreamId, StreamRequest, ToStream,
-};
-
-/// Namespace of a running lab, with the data needed to attach a stream.
-#[derive(Clone)]
-pub(crate) struct AttachPoint {
-    /// Network namespace.
-    pub ns: NetNs,
-    /// Names of its interfaces, by index.
-    pub interfaces: HashMap<u32, String>,
-}
+use svclab_model::protocol::stream::{FromStream, StreamId, StreamRequest, ToStream};
 
 /// Streams of a lab.
 #[derive(Default)]
@@ -34,9 +24,6 @@ pub(crate) struct Streams {
     message_senders: RefCell<HashMap<StreamId, mpsc::UnboundedSender<ToStream>>>,
     tasks: RefCell<JoinSet<()>>,
 }
-
-/// Function that sends a message of a stream to the client.
-pub(crate) type SendToClient = Rc<dyn Fn(FromStream)>;
 
 impl Streams {
     /// Sets the namespaces of the running lab, which permits streams.
@@ -123,41 +110,5 @@ impl Streams {
         let mut tasks = std::mem::take(&mut *self.tasks.borrow_mut());
         self.message_senders.borrow_mut().clear();
         while tasks.join_next().await.is_some() {}
-    }
-}
-
-/// Returns the message for a failure other than a missing program.
-pub(crate) fn failed_message(failure: Failure) -> FromStream {
-    FromStream::Failed {
-        program_missing: false,
-        failure,
-    }
-}
-
-/// Number of messages that may still be sent without an acknowledgement.
-#[derive(Debug)]
-pub(crate) struct Window(Semaphore);
-
-impl Default for Window {
-    fn default() -> Self {
-        Self(Semaphore::new(MAX_UNACKNOWLEDGED))
-    }
-}
-
-impl Window {
-    /// Waits until one more message may be sent.
-    pub(crate) async fn acquire(&self) {
-        // Acquiring fails only for a closed semaphore, and this semaphore is never closed.
-        if let Ok(permit) = self.0.acquire().await {
-            permit.forget();
-        }
-    }
-
-    /// Records an acknowledgement.
-    pub(crate) fn acknowledge(&self) {
-        // An acknowledgement of a message that was never sent has no effect.
-        if self.0.available_permits() < MAX_UNACKNOWLEDGED {
-            self.0.add_permits(1);
-        }
     }
 }

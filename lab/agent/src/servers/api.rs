@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout};
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
 use crate::servers::accept::accept;
-use crate::servers::real_proxy::marker::{self, marker};
+use crate::servers::marker::{self, marker};
 use crate::servers::server;
 use svclab_apiserver::{
     ApiRequest, ApiResponse, RejectedRequests, Resource, Store, StoreError, Watch, parse_request,
@@ -115,7 +115,7 @@ impl Api {
 
     /// Waits until the client watches endpoints, if it has listed them. Returns the requests that the
     /// client has made for endpoints.
-    pub(super) async fn endpoint_requests(&self, max_wait: Duration) -> EndpointRequests {
+    pub(crate) async fn endpoint_requests(&self, max_wait: Duration) -> EndpointRequests {
         let mut requests = self.shared.endpoint_requests.subscribe();
         let watches = requests.wait_for(|made| *made != EndpointRequests::Listed);
         let _ = timeout(max_wait, watches).await;

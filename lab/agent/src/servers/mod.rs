@@ -1,11 +1,11 @@
-//! Runs what labs offer: servers, health checks, load balancers, API servers and kube-proxies.
+//! Runs what labs offer: servers, health checks, load balancers and API servers.
 
 mod accept;
 pub(crate) mod answers;
 pub(crate) mod api;
 mod forwarder;
 pub(crate) mod health;
+mod marker;
 mod pktinfo;
-pub(crate) mod real_proxy;
 pub(crate) mod server;
 mod service_health;

@@ -9,7 +9,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
-use crate::serve::streams::{AttachPoint, SendToClient, Window};
+use crate::net::attach_point::AttachPoint;
+use crate::runtime::client_stream::{SendToClient, Window};
 use crate::watch::capture;
 use crate::watch::packet_clock::PacketClock;
 use svclab_model::evidence::Packet;

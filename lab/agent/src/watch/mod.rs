@@ -7,8 +7,6 @@ pub(crate) mod environment;
 pub(crate) mod kernel_state;
 pub(crate) mod live_capture;
 pub(crate) mod packet_clock;
-pub(crate) mod quiesce;
-pub(crate) mod softnet;
 pub(crate) mod timestamps;
 pub(crate) mod trace;
 

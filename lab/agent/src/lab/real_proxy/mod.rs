@@ -1,7 +1,6 @@
 //! Runs real kube-proxies in a lab's nodes, each with its own API server.
 
 mod log;
-pub(super) mod marker;
 mod metrics;
 mod proxy_wait;
 
@@ -23,6 +22,7 @@ use crate::lab::Lab;
 use crate::program;
 use crate::rules::restore;
 use crate::runtime::failure;
+use crate::sandbox::rootfs;
 use svclab_apiserver::served_resources;
 use svclab_model::plan::{API_ADDRESS, ApiUpdate, Backend, RealProxy, SyncTarget};
 use svclab_model::protocol::{Failure, FailureKind};
@@ -301,7 +301,7 @@ fn link_program(directory: &Path, name: &str, program: &str) -> io::Result<()> {
         return Ok(());
     };
     let found = if restore::NAMES.contains(&(name, program)) && restore::is_installed() {
-        PathBuf::from(restore::AGENT_PATH)
+        PathBuf::from(rootfs::AGENT_PATH)
     } else {
         found
     };

@@ -3,7 +3,7 @@
 //! The counts of syncs are not sufficient: they include failed syncs, and changes that arrive
 //! during a sync are written by the next sync. The counts of pending changes are shared by the IP
 //! families, each of which clears them (v1.21 to v1.36). Therefore the agent sends a
-//! [`super::marker`] once kube-proxy has received everything else. The sync that processes the
+//! [`crate::servers::marker`] once kube-proxy has received everything else. The sync that processes the
 //! marker starts later, and kube-proxy counts the marker if that sync succeeds.
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::lab::Lab;
 use crate::program;
-use crate::sandbox::limits::{self, ExceededLimit};
+use crate::program::limits::{self, ExceededLimit};
 use svclab_model::plan::NodeCommand;
 use svclab_model::protocol::{Failure, FailureKind};
 

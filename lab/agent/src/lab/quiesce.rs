@@ -9,8 +9,8 @@ use tokio::time::sleep;
 
 use crate::lab::Lab;
 use crate::net::netlink::StepResult as _;
+use crate::runtime::softnet::BacklogQueues;
 use crate::watch::capture::{Capture, CaptureBuffer};
-use crate::watch::softnet::BacklogQueues;
 use crate::watch::trace::Trace;
 use svclab_model::protocol::Failure;
 
