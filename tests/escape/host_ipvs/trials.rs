@@ -6,9 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
+use svclab_runner::kernel::GuestError;
 use svclab_runner::kernel::KernelError;
 use svclab_runner::kernel::doctor::CheckStatus;
-use svclab_runner::kernel::guest::{Deadlines, Guest, GuestError, KernelRequest};
+use svclab_runner::kernel::guest::{Deadlines, Guest, KernelRequest};
 use svclab_runner::results::CaseStatus;
 use svclab_test_support::guests::shared_cache;
 use svclab_test_support::{block_on, ordinary_or_full};

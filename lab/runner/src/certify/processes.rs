@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 
-use crate::kernel::host::processes::children;
+use crate::kernel::processes::children;
 
 /// Running process. Its start time distinguishes it from an earlier process with the same ID.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,7 +11,8 @@ use tokio::sync::{Mutex, OnceCell, Semaphore};
 
 use super::agent::Agent;
 use super::error::KernelError;
-use super::guest::{self, Cache, Guest, GuestError, KernelRequest};
+use super::error::guest::GuestError;
+use super::guest::{self, Cache, Guest, KernelRequest};
 use super::host::Host;
 use super::requirements::MissingRequirements;
 use super::requirements::lab_memory;
@@ -360,7 +361,9 @@ impl KernelSelector {
                 guest = guest
                     .with_programs(self.guest_programs.iter().cloned())
                     .with_memory(
-                        guest::DEFAULT_MEMORY_MIB + PROGRAM_MEMORY_MIB + self.additional_memory,
+                        lab_memory::DEFAULT_MEMORY_MIB
+                            + PROGRAM_MEMORY_MIB
+                            + self.additional_memory,
                     )
                     .with_additional_memory(self.additional_memory);
             }

@@ -7,6 +7,8 @@ pub mod doctor;
 mod error;
 pub mod guest;
 pub(crate) mod host;
+mod out_of_memory;
+pub(crate) mod processes;
 mod requirements;
 mod retry;
 
@@ -15,6 +17,7 @@ pub use agent::program as agent_program;
 pub use agent::session::Session;
 pub use agent::stream::{StreamHandle, StreamOpener};
 pub use choose::{Kernel, KernelChoice, KernelSelector};
+pub use error::guest::GuestError;
 pub use error::{KernelError, LostAgent};
 pub use guest::Guest;
 pub use host::{Host, enter};

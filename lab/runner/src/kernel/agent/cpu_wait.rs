@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use crate::kernel::host::processes::children;
+use crate::kernel::processes::children;
 
 /// A reply within this time, or within 1/10 of the maximum wait, needs no measurement. Measuring a
 /// process and those below it takes longer than most replies.

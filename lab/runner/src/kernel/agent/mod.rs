@@ -3,8 +3,8 @@
 mod audience;
 pub(crate) mod blocking;
 pub(crate) mod cpu_wait;
+pub(super) mod drops;
 mod evidence_check;
-pub(super) mod out_of_memory;
 pub mod program;
 pub(super) mod session;
 pub(super) mod stream;
@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
 use super::error::{KernelError, LostAgent, SILENCE_PREFIXES};
-use super::host::drops;
+use super::out_of_memory;
 use audience::Dispatcher;
 use session::Session;
 use svclab_diagnostic::printable::format_beginning;

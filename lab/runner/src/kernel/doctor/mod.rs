@@ -10,10 +10,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agent::Agent;
+use super::agent::drops;
 use super::error::KernelError;
-use super::guest::{self, Cache, DisallowedLayers, Guest, GuestError, KernelRequest, Kvm};
+use super::error::guest::GuestError;
+use super::guest::{self, Cache, DisallowedLayers, Guest, KernelRequest, Kvm};
 use super::host::Host;
-use super::host::drops;
 use super::requirements::{MissingRequirements, modprobe};
 use checks::FeatureCheck;
 use svclab_diagnostic::exit_code;

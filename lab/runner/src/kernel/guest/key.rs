@@ -2,12 +2,13 @@
 //! who store svclab's cache elsewhere, such as CI, store it under this key.
 
 use super::cache::digest;
-use super::error::GuestError;
 use super::image::FORMAT_VERSION;
 use super::initramfs::userland;
 use super::qemu_version;
 use super::store::{KernelRequest, find_package};
 use crate::kernel::agent_program;
+use crate::kernel::error::guest::GuestError;
+use crate::kernel::error::guest_files::UserlandError;
 
 /// Returns the release of the kernel that apt would download, with a digest. The digest covers the
 /// versions of its package and of QEMU, and the files of the agent and of the programs that labs
@@ -24,7 +25,7 @@ pub async fn cache_key(request: &KernelRequest) -> Result<String, GuestError> {
     let mut archive = Vec::new();
     files
         .write(&mut archive)
-        .map_err(|source| userland::UserlandError::Read {
+        .map_err(|source| UserlandError::Read {
             file: agent.clone(),
             source,
         })?;

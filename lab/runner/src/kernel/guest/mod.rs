@@ -4,7 +4,6 @@
 
 mod boot;
 mod cache;
-mod error;
 mod image;
 mod initramfs;
 mod key;
@@ -18,13 +17,12 @@ use std::time::Duration;
 
 pub use boot::Kvm;
 pub use cache::{Cache, Entry, Lock, find_directory};
-pub use error::GuestError;
 pub use image::Image;
 pub use image::package::{Package, available, series};
 use initramfs::userland;
 pub use key::cache_key;
+pub use qemu::Accel;
 pub use qemu::confine::DisallowedLayers;
-pub use qemu::{Accel, DEFAULT_MEMORY_MIB, QEMU_PROGRAM as QEMU};
 pub use snapshot::SNAPSHOTS;
 use snapshot::{SnapshotInfo, SnapshotMemory};
 pub use store::{
@@ -35,6 +33,8 @@ pub use store::{
 use super::agent::Agent;
 use super::agent_program;
 use super::error::KernelError;
+use super::error::guest::GuestError;
+use super::requirements::lab_memory::DEFAULT_MEMORY_MIB;
 use super::requirements::{MissingRequirements, Modules};
 use svclab_model::plan::Plan;
 use svclab_planner::requirements::Requirements;

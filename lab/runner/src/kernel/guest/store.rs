@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::cache::digest;
 use super::cache::{Cache, Entry};
-use super::error::GuestError;
 use super::image::package::{self, Package, series, version_numbers};
 use super::image::{self, FORMAT_VERSION, Image};
 use super::snapshot;
+use crate::kernel::error::guest::GuestError;
 
 /// Kind of the cache entries of kernels.
 pub const KERNELS: &str = "kernels";

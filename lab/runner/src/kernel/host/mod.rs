@@ -1,9 +1,7 @@
 //! Kernel of this host. An agent is a child process that creates its own environment.
 
-pub(super) mod drops;
 pub mod enter;
 pub(crate) mod lists;
-pub(crate) mod processes;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,7 +12,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{ChildStderr, Command};
 use tokio::sync::oneshot;
 
-use super::agent::{Agent, ConnectOptions};
+use super::agent::{Agent, ConnectOptions, drops};
 use super::agent_program;
 use super::error::KernelError;
 use super::requirements::{MissingRequirements, Modules};

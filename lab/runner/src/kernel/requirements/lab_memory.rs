@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::kernel::guest::DEFAULT_MEMORY_MIB;
+/// Default memory of a guest, in MiB. The kernel and the agent need 96 MiB; the rest is for labs.
+pub(crate) const DEFAULT_MEMORY_MIB: u32 = 256;
 
 /// Memory in KiB that a guest needs for its kernel, its programs and the agent, and for the
 /// programs that load rules.

@@ -6,10 +6,8 @@ use crate::cli::args::KernelCommand;
 use crate::cli::error::{CommandResult, Outcome};
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::print;
-use svclab_runner::kernel::guest::{
-    self, Cache, Entry, Guest, GuestError, Image, KernelRequest, series,
-};
-use svclab_runner::kernel::{Kernel, KernelError};
+use svclab_runner::kernel::guest::{self, Cache, Entry, Guest, Image, KernelRequest, series};
+use svclab_runner::kernel::{GuestError, Kernel, KernelError};
 
 /// Lists, fetches and removes kernels of guests, or prints their cache key or path.
 pub(crate) fn kernel(command: &KernelCommand) -> CommandResult {

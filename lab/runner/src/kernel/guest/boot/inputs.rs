@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::installed_qemu::installed_qemu;
 use super::kvm::tested_accel;
+use crate::kernel::error::guest::GuestError;
 use crate::kernel::guest::Guest;
 use crate::kernel::guest::cache::Entry;
 use crate::kernel::guest::cache::digest::{self, FileIdentity};
-use crate::kernel::guest::error::GuestError;
 use crate::kernel::guest::initramfs::userland;
 use crate::kernel::guest::qemu::{self, Accel, Qemu};
 use crate::kernel::guest::snapshot::{SNAPSHOTS, SnapshotInfo};
@@ -26,13 +27,6 @@ pub(super) struct BuildInputs {
     pub(super) accel: Option<Accel>,
     /// Digest of the guest's programs.
     userland: String,
-}
-
-/// Facts about a QEMU, valid as long as its file is unchanged.
-#[derive(Debug, Serialize, Deserialize)]
-struct QemuNote {
-    identity: FileIdentity,
-    qemu: Qemu,
 }
 
 /// Digest of the archive that the files of this machine make, valid as long as the files are
@@ -82,29 +76,6 @@ impl BuildInputs {
     ) -> Option<Entry<SnapshotInfo>> {
         guest.cache.entry(SNAPSHOTS, &self.key(guest, accel))
     }
-}
-
-/// Returns the QEMU of this machine. Its version and features are read once.
-pub(super) async fn installed_qemu(guest: &Guest) -> Result<Qemu, GuestError> {
-    let path = qemu::find_qemu(std::env::var_os("PATH").as_deref())?;
-    let identity = FileIdentity::from_file(&path).map_err(|source| GuestError::Spawn {
-        program: path.clone(),
-        source,
-    })?;
-    let note = guest
-        .cache
-        .read_note("qemu.json")
-        .filter(|note: &QemuNote| note.identity == identity && note.qemu.path == path);
-    if let Some(note) = note {
-        return Ok(note.qemu);
-    }
-    let (qemu, _) = qemu::inspect(&path).await?;
-    let note = QemuNote {
-        identity,
-        qemu: qemu.clone(),
-    };
-    guest.cache.store_note("qemu.json", &note)?;
-    Ok(qemu)
 }
 
 /// Returns the digest of the guest's programs. The programs are read once, and again after one of

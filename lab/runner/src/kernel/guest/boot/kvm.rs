@@ -7,9 +7,9 @@ use nix::unistd::geteuid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::inputs::installed_qemu;
+use super::installed_qemu::installed_qemu;
+use crate::kernel::error::guest::GuestError;
 use crate::kernel::guest::Guest;
-use crate::kernel::guest::error::GuestError;
 use crate::kernel::guest::qemu::{Accel, Qemu};
 
 /// Result of the test of KVM, valid until this machine reboots.

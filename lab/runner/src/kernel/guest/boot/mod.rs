@@ -2,6 +2,7 @@
 //! and stores a snapshot.
 
 mod inputs;
+mod installed_qemu;
 mod kvm;
 
 use std::fs;
@@ -14,7 +15,6 @@ use tokio_util::codec::FramedRead;
 
 use super::Guest;
 use super::cache::Entry;
-use super::error::GuestError;
 use super::image::{ARCHIVE_FILE, KERNEL_FILE};
 use super::initramfs::userland;
 use super::qemu::machine::RunningMachine;
@@ -22,6 +22,7 @@ use super::qemu::{Accel, MemorySource, Qemu, StartMode};
 use super::snapshot::{self, SNAPSHOTS, STATE_FILE, SnapshotInfo};
 use crate::kernel::agent::{Agent, ConnectOptions, Keepalive, cpu_wait};
 use crate::kernel::error::KernelError;
+use crate::kernel::error::guest::GuestError;
 use inputs::BuildInputs;
 use svclab_model::protocol::{Event, Request, event_framing, read_event};
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::Cache;
-use crate::kernel::guest::error::{CacheProblem, GuestError};
+use crate::kernel::error::guest::{CacheProblem, GuestError};
 
 /// Returns the directory of the cache: `$SVCLAB_CACHE`; `svclab` in `$XDG_CACHE_HOME`, or in
 /// `.cache` of `$HOME`; for root without a home, `/var/cache/svclab`. `variable` returns the value

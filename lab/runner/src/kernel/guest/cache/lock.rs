@@ -8,7 +8,7 @@ use nix::fcntl::OFlag;
 
 use super::Cache;
 use crate::kernel::agent::blocking::run_in_thread;
-use crate::kernel::guest::error::GuestError;
+use crate::kernel::error::guest::GuestError;
 
 /// Lock of an entry. Released when dropped, or by the kernel when this process ends.
 #[derive(Debug)]

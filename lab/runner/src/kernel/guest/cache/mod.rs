@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::error::GuestError;
+use crate::kernel::error::guest::GuestError;
 use digest::FileIdentity;
 
 pub use location::find_directory;

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::cache::Cache;
-use super::error::GuestError;
 use super::initramfs::{Files, Node};
+use crate::kernel::error::guest::GuestError;
 use crate::kernel::requirements::{ModuleLists, Modules};
 use svclab_agent::MODULES_DIR;
 

@@ -22,17 +22,6 @@ pub(super) struct Modinfo {
     pub aliases: Vec<String>,
 }
 
-/// Reason why the file of a module cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ModuleError {
-    /// The file cannot be read or decompressed.
-    #[error("cannot read the module: {0}")]
-    Io(#[from] io::Error),
-    /// The file is not a 64-bit ELF object.
-    #[error("not a kernel module: {0}")]
-    Elf(#[from] object::Error),
-}
-
 /// Returns the name of a module by its file: `xt_comment` for `xt_comment.ko.xz`. The kernel writes
 /// every `-` as `_`. `None` if the file is not a module.
 pub(super) fn module_name(file: &Path) -> Option<String> {

@@ -8,7 +8,7 @@ use std::process::{Output, Stdio};
 
 use tokio::process::Command;
 
-use crate::kernel::guest::error::GuestError;
+use crate::kernel::error::guest::GuestError;
 
 /// Package that contains a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]

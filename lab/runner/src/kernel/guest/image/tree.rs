@@ -9,7 +9,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::modinfo::{self, ModuleError};
+use super::modinfo;
+use crate::kernel::error::guest_files::TreeError;
 
 /// Full names of the modules that a guest itself needs and that labs are built from.
 const NEEDED: [&str; 26] = [
@@ -78,27 +79,6 @@ pub(crate) struct Module {
     pub bytes: Vec<u8>,
     /// Names by which the kernel requests the module, including patterns.
     pub aliases: Vec<String>,
-}
-
-/// Reason why the modules of a kernel cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TreeError {
-    /// The directory of the modules cannot be read.
-    #[error("cannot read the modules in {}: {source}", directory.display())]
-    Directory {
-        directory: PathBuf,
-        source: io::Error,
-    },
-    /// The directory contains no module that labs need.
-    #[error("no module that labs need is in {}", .0.display())]
-    NoModules(PathBuf),
-    /// The file of a module is damaged.
-    #[error("{}: {source}", file.display())]
-    Module {
-        /// Path of the file.
-        file: PathBuf,
-        source: ModuleError,
-    },
 }
 
 /// Returns the modules that a lab can need from the module directory of a kernel

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::elf;
+use crate::kernel::error::guest_files::UserlandError;
 use crate::kernel::guest::initramfs::{Files, Node};
 use svclab_model::plan::Backend;
 use svclab_model::tools::iptables_program;
@@ -45,35 +45,6 @@ const LIBRARY_DIRECTORIES: [&str; 8] = [
     "/lib",
     "/usr/lib",
 ];
-
-/// Reason why the programs of a guest cannot be collected.
-#[derive(Debug, thiserror::Error)]
-pub enum UserlandError {
-    /// A file cannot be read.
-    #[error("cannot read {}: {source}", file.display())]
-    Read {
-        /// Path of the file.
-        file: PathBuf,
-        source: io::Error,
-    },
-    /// A program or library is not a valid ELF file.
-    #[error("{} is not a program: {source}", file.display())]
-    Elf {
-        file: PathBuf,
-        source: object::Error,
-    },
-    /// A library was not found.
-    #[error(
-        "{} needs the library {library}, which is in none of the usual directories",
-        file.display()
-    )]
-    NoLibrary {
-        /// Path of the file that needs the library.
-        file: PathBuf,
-        /// File name of the library.
-        library: String,
-    },
-}
 
 /// Returns the file names of the programs that labs may need.
 pub(crate) fn lab_programs() -> impl Iterator<Item = String> {

@@ -14,7 +14,7 @@ use super::confine::{self, Access, Listener};
 use super::console::{OutputTail, describe_end};
 use super::process::Process;
 use super::qmp::Qmp;
-use crate::kernel::guest::error::GuestError;
+use crate::kernel::error::guest::GuestError;
 use crate::kernel::guest::qemu::{self, Accel, Machine, MemorySource, Qemu, StartMode};
 
 /// Maximum time for QEMU to end after it has closed its streams.

@@ -14,18 +14,9 @@ use nix::sys::wait::WaitStatus;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 
-use super::error::GuestError;
+use crate::kernel::error::guest::{GuestError, MIN_VERSION, QEMU_PROGRAM};
 use confine::{Access, DisallowedLayers};
 use svclab_agent::PORT_NAME;
-
-/// File name of QEMU for this processor architecture.
-pub const QEMU_PROGRAM: &str = "qemu-system-x86_64";
-
-/// Oldest version that guests were tested with: that of Debian 12.
-pub(super) const MIN_VERSION: (u32, u32) = (7, 2);
-
-/// Default memory of a guest, in MiB. The kernel and the agent need 96 MiB; the rest is for labs.
-pub const DEFAULT_MEMORY_MIB: u32 = 256;
 
 /// Size of QEMU's buffer of translated code, in MiB; QEMU's default is up to 1 GiB. Measured with
 /// 31 cases in 2 guests at once: with the default a guest used 500 MiB of memory. With 128 it used
@@ -297,7 +288,7 @@ mod tests {
         let machine = Machine {
             accel: Accel::Tcg,
             memory: MemorySource::CopyOf("/tmp/a,b/memory".into()),
-            memory_mib: DEFAULT_MEMORY_MIB,
+            memory_mib: crate::kernel::requirements::lab_memory::DEFAULT_MEMORY_MIB,
             start: StartMode::Resume,
             agent: 5,
             control: 6,

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Interest};
 use tokio::net::UnixStream;
 
 use crate::kernel::agent::cpu_wait;
-use crate::kernel::guest::error::GuestError;
+use crate::kernel::error::guest::GuestError;
 
 /// Maximum time for QEMU to reply, and to write the state of a machine, without the time in which
 /// QEMU waits for a processor.

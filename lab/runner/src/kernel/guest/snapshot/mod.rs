@@ -20,8 +20,8 @@ use nix::unistd::{Whence, lseek};
 use serde::{Deserialize, Serialize};
 
 use super::cache::Cache;
-use super::error::GuestError;
 use super::qemu::confine::{Listener, OpenResult};
+use crate::kernel::error::guest::GuestError;
 
 pub use kept::SNAPSHOTS;
 pub(super) use kept::{prune, snapshots_of_kernel};

@@ -2,7 +2,7 @@
 //! lock.
 
 use std::ffi::{CString, c_int};
-use std::io::{self, IoSlice, Write as _};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 
@@ -14,6 +14,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+use super::calls::call;
 use super::filter::Filter;
 use super::lacks::{Layer, is_disallowed};
 use super::landlock::Landlock;
@@ -353,20 +354,4 @@ fn write(path: &std::ffi::CStr, text: &[u8]) -> nix::Result<()> {
     use nix::sys::stat::Mode;
     let file = open(path, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?;
     nix::unistd::write(&file, text).map(drop)
-}
-
-/// Makes a system call with at most three arguments, which are numbers or addresses that outlive
-/// it.
-pub(super) fn call(number: c_long, arguments: [c_long; 3]) -> nix::Result<()> {
-    let [first, second, third] = arguments;
-    // SAFETY: the callers pass valid arguments of the system call.
-    let result = unsafe { libc::syscall(number, first, second, third) };
-    Errno::result(result).map(drop)
-}
-
-/// Returns the path of an open descriptor, without allocation.
-pub(super) fn path_of(descriptor: RawFd, buffer: &mut [u8; 40]) -> &std::ffi::CStr {
-    let mut rest = &mut buffer[..];
-    let _ = write!(rest, "/proc/self/fd/{descriptor}\0");
-    std::ffi::CStr::from_bytes_until_nul(buffer).unwrap_or(c"")
 }

@@ -12,7 +12,7 @@ use nix::libc::{self, c_int, c_long};
 use nix::sys::stat::Mode;
 
 use super::KVM;
-use super::child::call;
+use super::calls::call;
 use svclab_agent::rootfs::DEVICES;
 
 // Access rights for files (`include/uapi/linux/landlock.h`).

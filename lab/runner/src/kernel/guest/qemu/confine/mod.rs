@@ -19,6 +19,7 @@
 //! Between fork and exec, the process only makes system calls. Their values are computed before the
 //! fork, because other threads may hold locks at the fork.
 
+mod calls;
 mod child;
 mod filter;
 mod lacks;
@@ -43,7 +44,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use tokio::process::{ChildStderr, ChildStdout};
 
 use super::process::Process;
-use crate::kernel::guest::error::GuestError;
+use crate::kernel::error::guest::GuestError;
 use child::{
     Child, PrivilegeMethod, RECORD_DISALLOWED, RECORD_FAILED, RECORD_LEN, RECORD_PROCESS, STEPS,
 };

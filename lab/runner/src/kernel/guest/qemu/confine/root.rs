@@ -16,7 +16,7 @@ use nix::sys::stat::{Mode, SFlag, mknod};
 use nix::unistd::{chdir, chown, mkdir, pivot_root, symlinkat};
 
 use super::KVM;
-use super::child::path_of;
+use super::calls::path_of;
 use svclab_agent::rootfs::{DEVICES, VISIBLE_PATHS};
 
 /// Directories with QEMU's own files, below the prefix of an installation.

@@ -17,7 +17,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::libc;
 
-use super::enter;
+use crate::kernel::processes::find_agent_process;
 use svclab_agent::contain::AgentPrivilege;
 use svclab_agent::drops::{DropTracer, Scope, TraceError};
 use svclab_model::evidence::DropEvidence;
@@ -73,7 +73,7 @@ fn trace_scope(
     agent: HostAgent,
     namespaces: Vec<(String, i32)>,
 ) -> io::Result<(Scope, Vec<OwnedFd>)> {
-    let process = enter::find_agent_process(agent.process).ok_or(Errno::ESRCH)?;
+    let process = find_agent_process(agent.process).ok_or(Errno::ESRCH)?;
     // The descriptor stays open, because the inode number could be reused otherwise.
     let user = File::open(format!("/proc/{process}/ns/user"))?;
     let owner = user.metadata()?.ino();

@@ -1,11 +1,14 @@
 //! Errors of running a plan.
 
+pub(super) mod guest;
+pub(super) mod guest_files;
+
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::agent::out_of_memory;
-use super::guest::GuestError;
+use super::out_of_memory;
+use guest::GuestError;
 use svclab_diagnostic::shortage;
 use svclab_model::protocol::Failure;
 

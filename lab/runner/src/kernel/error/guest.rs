@@ -4,10 +4,14 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::image::tree::TreeError;
-use super::initramfs::userland::UserlandError;
-use super::qemu::{MIN_VERSION, QEMU_PROGRAM};
+use super::guest_files::{TreeError, UserlandError};
 use svclab_diagnostic::shortage;
+
+/// File name of QEMU for this processor architecture.
+pub(crate) const QEMU_PROGRAM: &str = "qemu-system-x86_64";
+
+/// Oldest version that guests were tested with: that of Debian 12.
+pub(crate) const MIN_VERSION: (u32, u32) = (7, 2);
 
 /// Reason why no guest is available.
 #[derive(Debug, thiserror::Error)]
