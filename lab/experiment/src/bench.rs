@@ -17,7 +17,7 @@ use svclab_model::evidence::Evidence;
 use svclab_model::plan::Plan;
 use svclab_planner::delta::diff;
 use svclab_runner::kernel::{Agent, KernelError, RunCount, Session};
-use svclab_runner::run::pool::{Pool, PoolPermits};
+use svclab_runner::run::execute::pool::{Pool, PoolPermits};
 
 /// Origin of a trial's lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]

@@ -1,9 +1,9 @@
 //! Renders the results of a run for people and programs. One stream of
-//! [`Event`](svclab_runner::results::Event)s is the input of every format:
+//! [`Event`](svclab_runner::run::Event)s is the input of every format:
 //!
 //! ```
 //! # use svclab_report::{Format, Options};
-//! # use svclab_runner::results::Event;
+//! # use svclab_runner::run::Event;
 //! # fn report(format: Format, events: &[Event]) -> std::io::Result<()> {
 //! let mut writer = format.writer(std::io::stdout(), Options::default());
 //! for event in events {

@@ -11,7 +11,7 @@ use svclab_experiment::bisect::{self, Bisection};
 use svclab_experiment::verify::{self, Verification};
 use svclab_experiment::why;
 use svclab_model::evidence::Verdict;
-use svclab_runner::results::case_evidence;
+use svclab_runner::results::evidence_document;
 use svclab_runner::results::journeys::{self, Journeys};
 
 /// Returns the schema of `svclab run --format json`, in JSON Schema 2020-12.
@@ -68,7 +68,7 @@ pub fn replayed() -> Schema {
 /// Returns the schema of a case's `evidence.json`, which `svclab run --report` writes.
 #[must_use]
 pub fn evidence() -> Schema {
-    schema_for::<case_evidence::EvidenceDocument>(case_evidence::SCHEMA)
+    schema_for::<evidence_document::EvidenceDocument>(evidence_document::SCHEMA)
 }
 
 /// Returns the schema of `svclab ps --format json`.

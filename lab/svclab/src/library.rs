@@ -17,9 +17,11 @@ use svclab_report::journey::render_case_journeys;
 use svclab_report::results::Document;
 use svclab_report::{Format, Options as ReportOptions};
 use svclab_runner::kernel::{KernelChoice, agent_program};
-use svclab_runner::results::case_evidence::CaseEvidence;
-use svclab_runner::results::{CaseResult, Event, Results};
-use svclab_runner::run::{PrepareOptions, RunInput, RunOptions, SelectedLab, execute, prepare};
+use svclab_runner::results::{CaseResult, Results};
+use svclab_runner::run::CaseEvidence;
+use svclab_runner::run::{
+    Event, PrepareOptions, RunInput, RunOptions, SelectedLab, execute, prepare,
+};
 use svclab_scenario::Scenario;
 
 /// Lab that can be run: a cluster, probes and expectations.

@@ -15,8 +15,8 @@ use svclab_model::plan::health::{HealthCheck, HealthRequest};
 use svclab_model::plan::{MaxWait, Plan};
 use svclab_report::{Format, Options as Telling};
 use svclab_runner::kernel::KernelChoice;
-use svclab_runner::results::{CaseStatus, ErrorKind, Event, Results};
-use svclab_runner::run::{Prepared, RunOptions, execute, explain, prepare, select_labs};
+use svclab_runner::results::{CaseStatus, ErrorKind, Results};
+use svclab_runner::run::{Event, Prepared, RunOptions, execute, explain, prepare, select_labs};
 use svclab_test_support::programs::agent;
 use tokio::sync::mpsc;
 

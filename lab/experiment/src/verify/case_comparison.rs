@@ -18,7 +18,8 @@ use svclab_model::evidence::Evidence;
 use svclab_model::plan::{EvidenceRequest, Plan, Probe};
 use svclab_runner::kernel::Agent;
 use svclab_runner::run::Prepared;
-use svclab_runner::run::execute::{to_run_error, without_settling};
+use svclab_runner::run::execute::without_settling;
+use svclab_runner::run::to_run_error;
 
 /// Number of connections per run. They show whether a client stays with its endpoint, and whether a
 /// flow has several endpoints. With two endpoints, all connections have the same endpoint in 1 of

@@ -11,6 +11,7 @@ mod dependence;
 mod document;
 mod matches;
 mod pairs;
+mod pool;
 mod rule_differences;
 mod run;
 mod shares;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
 use indexmap::IndexMap;
@@ -14,17 +13,17 @@ use super::document::{
     Verification,
 };
 use super::pairs::{CasePair, PreparedPairs};
+use super::pool::{failed_on_new, find_pool};
 use super::shares::{FlowDraws, Shares};
 use super::side::Side;
 use crate::Progress;
 use crate::comparison::{DrawUnit, Draws, Likeness};
 use crate::statistics::{LOOKS, Threshold, parts};
 use svclab_model::evidence::{RejectedRequest, refused};
-use svclab_runner::results::RunError;
 use svclab_runner::run::Prepared;
-use svclab_runner::run::execute::{RunOptions, to_run_error};
-use svclab_runner::run::pool::{Pool, Pools};
+use svclab_runner::run::execute::pool::{Pool, Pools};
 use svclab_runner::run::tasks::catch_panic;
+use svclab_runner::run::{RunOptions, to_run_error};
 
 /// Number of connections of a flow in the second run. Each later run has four times as many.
 const FIRST_DRAW_CONNECTIONS: u32 = 64;
@@ -179,23 +178,6 @@ async fn compare_case(pair: &CasePair, pools: &Pools, threshold: Threshold) -> C
             }
         }
     }
-}
-
-pub(super) fn failed_on_new(pair: &CasePair, error: RunError) -> FailedCase {
-    FailedCase {
-        case: pair.new.case.id.clone(),
-        side: SideName::New,
-        error,
-    }
-}
-
-/// Returns the pool that compares a case. If the case requires several kernels, the first is
-/// enough.
-pub(super) async fn find_pool(pair: &CasePair, pools: &Pools) -> Result<Arc<Pool>, FailedCase> {
-    let found = pools.pools_for_case(&pair.new).await;
-    let found = found.map_err(|error| failed_on_new(pair, to_run_error(&error)))?;
-    let first = found.into_iter().next();
-    first.ok_or_else(|| failed_on_new(pair, RunError::no_kernel()))
 }
 
 /// Compares a case with agents of one kernel.

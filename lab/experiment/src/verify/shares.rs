@@ -8,13 +8,13 @@ use futures_util::stream::{self, StreamExt as _};
 use super::case_comparison::{CaseComparison, MissingDraws, Runs};
 use super::document::{FailedCase, Share, SharesDiffer};
 use super::pairs::CasePair;
-use super::run::{failed_on_new, find_pool};
+use super::pool::{failed_on_new, find_pool};
 use crate::comparison::{ShareGroup, SharePool};
 use crate::statistics::{Threshold, parts};
 use crate::trial::Tally;
-use svclab_runner::run::execute::to_run_error;
-use svclab_runner::run::pool::Pools;
+use svclab_runner::run::execute::pool::Pools;
 use svclab_runner::run::tasks::catch_panic;
+use svclab_runner::run::to_run_error;
 
 /// Draws of one flow in the first run of its case.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use crate::bench::{AgentSource, Bench, LabChoice, LabOrigin, TrialRequest};
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{EvidenceRequest, Plan};
 use svclab_runner::kernel::KernelError;
-use svclab_runner::run::pool::Pool;
+use svclab_runner::run::execute::pool::Pool;
 use svclab_runner::run::prepare::Prepared;
 use svclab_runner::run::refit::without_rejected;
 

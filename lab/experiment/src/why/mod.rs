@@ -22,4 +22,5 @@ pub use finding::{
     ChangeResult, DescribedChange, Document, FailingProbe, Finding, Fix, ProbeCount, SCHEMA,
     TriedChanges,
 };
-pub use run::{WhyRequest, find_fixes};
+pub use run::find_fixes;
+pub use search::WhyRequest;

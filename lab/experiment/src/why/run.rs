@@ -4,32 +4,18 @@ use futures_util::stream::{self, StreamExt as _};
 
 use super::case_labs::CaseLabs;
 use super::finding::Finding;
-use super::search::Search;
+use super::search::{Search, WhyRequest};
 use crate::Progress;
 use crate::bench::Bench;
 use svclab_runner::results::RunError;
-use svclab_runner::run::execute::{RunOptions, to_run_error};
-use svclab_runner::run::pool::Pools;
-use svclab_runner::run::prepare::{PrepareOptions, Prepared};
+use svclab_runner::run::execute::pool::Pools;
+use svclab_runner::run::prepare::Prepared;
 use svclab_runner::run::refit::without_unsupported;
-use svclab_runner::run::select::SelectedLab;
 use svclab_runner::run::tasks::catch_panic;
+use svclab_runner::run::{RunOptions, to_run_error};
 
 /// Number of cases that are examined at once. Most of the time is spent waiting for timeouts.
 const MAX_PARALLEL_CASES: usize = 4;
-
-/// Case to examine.
-#[derive(Debug)]
-pub struct WhyRequest<'l> {
-    /// Lab of the case.
-    pub lab: &'l SelectedLab,
-    /// Prepared case.
-    pub prepared: Prepared,
-    /// Options for preparing changed cases.
-    pub wishes: PrepareOptions,
-    /// Name of the probe to examine; `None` means all probes with failing connections.
-    pub probe: Option<String>,
-}
 
 /// Finds changes that make cases succeed. Returns the results in the order of the cases. Reports
 /// the start and end of each case to the callback.

@@ -9,7 +9,6 @@ use super::case_labs::CaseLabs;
 use super::change::{ChangeError, ProposedChange};
 use super::finding::{ChangeResult, DescribedChange, FailingProbe, Finding, Fix, TriedChanges};
 use super::pairs::Pairs;
-use super::run::WhyRequest;
 use super::success::{
     SuccessCounts, compare_counts, count_successes, is_failure, keep_minimal, required_runs,
     worse_result,
@@ -22,11 +21,25 @@ use svclab_model::evidence::Evidence;
 use svclab_planner::build::regenerate_kube_proxy_rules;
 use svclab_runner::kernel::KernelError;
 use svclab_runner::results::RunError;
-use svclab_runner::run::execute::to_run_error;
-use svclab_runner::run::prepare::{Prepared, prepare};
+use svclab_runner::run::prepare::{PrepareOptions, Prepared, prepare};
+use svclab_runner::run::select::SelectedLab;
+use svclab_runner::run::to_run_error;
 use svclab_scenario::Case;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::ProbeExpectation;
+
+/// Case to examine.
+#[derive(Debug)]
+pub struct WhyRequest<'l> {
+    /// Lab of the case.
+    pub lab: &'l SelectedLab,
+    /// Prepared case.
+    pub prepared: Prepared,
+    /// Options for preparing changed cases.
+    pub wishes: PrepareOptions,
+    /// Name of the probe to examine; `None` means all probes with failing connections.
+    pub probe: Option<String>,
+}
 
 /// State of the search of one case.
 pub(super) struct Search<'a> {

@@ -17,9 +17,10 @@ use crate::writer::{Options, Writer};
 use svclab_diagnostic::files;
 use svclab_diagnostic::printable::{PrintableWriter, TextKind, printable};
 use svclab_model::evidence::Evidence;
-use svclab_runner::results::case_evidence::CaseEvidence;
+use svclab_runner::results::CaseResult;
 use svclab_runner::results::journeys::ExplainedJourney;
-use svclab_runner::results::{CaseResult, Event};
+use svclab_runner::run::CaseEvidence;
+use svclab_runner::run::Event;
 
 /// Maximum length of a case directory's name in bytes; file systems allow 255.
 const MAX_NAME_BYTES: usize = 120;

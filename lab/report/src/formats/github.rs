@@ -18,7 +18,8 @@ use crate::text::strip_colours;
 use crate::text::{self, certificate};
 use crate::writer::{Options, Writer};
 use svclab_diagnostic::printable::printable;
-use svclab_runner::results::{CaseResult, CaseStatus, Event, FileLine, Results, Summary};
+use svclab_runner::results::{CaseResult, CaseStatus, FileLine, Results, Summary};
+use svclab_runner::run::Event;
 
 /// Writer of workflow commands.
 pub(crate) struct Github<'a, W> {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::text::case::CaseRenderer;
 use crate::text::{self, certificate, flow_table};
 use crate::writer::{Options, Writer};
-use svclab_runner::results::Event;
+use svclab_runner::run::Event;
 
 /// Writer of text for people.
 pub(crate) struct Human<'a, W> {

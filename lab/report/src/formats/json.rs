@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::results::Document;
 use crate::writer::Writer;
-use svclab_runner::results::Event;
+use svclab_runner::run::Event;
 
 /// Writer of JSON.
 pub(crate) struct Json<W> {

@@ -11,7 +11,8 @@ use crate::text::{self, certificate};
 use crate::writer::{Options, Writer};
 use svclab_judge::Check;
 use svclab_runner::certify::Certificate;
-use svclab_runner::results::{CaseResult, CaseStatus, Event, Results};
+use svclab_runner::results::{CaseResult, CaseStatus, Results};
+use svclab_runner::run::Event;
 
 /// Writer of `JUnit` XML.
 pub(crate) struct Junit<'a, W> {

@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn certificate_is_in_every_format() {
         use crate::{Format, Options};
-        use svclab_runner::results::Event;
+        use svclab_runner::run::Event;
 
         for format in [Format::Human, Format::Json, Format::Junit, Format::Github] {
             for certificate in [fixture::certificate(), fixture::broken_certificate()] {

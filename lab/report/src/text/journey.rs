@@ -9,9 +9,9 @@ use crate::text::{count, push_wrapped, strip_colours};
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd};
 use svclab_judge::{AddressBook, conclusion, describe_rewrite, find_reply, find_request};
 use svclab_model::evidence::{AddressPair, Verdict};
-use svclab_runner::results::case_evidence::CaseEvidence;
 use svclab_runner::results::journeys::CaseHead;
 use svclab_runner::results::{CaseResult, CaseStatus};
+use svclab_runner::run::CaseEvidence;
 
 const HEAD: Style = Style::new().bold();
 const MATTERS: Style = AnsiColor::Yellow.on_default().bold();

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::writer::Writer;
 use svclab_diagnostic::files::UnfinishedFile;
-use svclab_runner::results::Event;
+use svclab_runner::run::Event;
 
 /// Writer to a file that gets its name at the end of the run.
 pub struct AtomicFileWriter<'a> {

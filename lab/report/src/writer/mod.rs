@@ -6,7 +6,7 @@ pub(crate) mod until_closed;
 
 use std::io::{self, Write};
 
-use svclab_runner::results::Event;
+use svclab_runner::run::Event;
 
 /// Options of the output.
 pub struct Options<'a> {

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::Writer;
-use svclab_runner::results::Event;
+use svclab_runner::run::Event;
 
 /// Writer that passes every event to several writers.
 pub struct MultiWriter<'a>(pub Vec<Box<dyn Writer + 'a>>);

@@ -1,7 +1,6 @@
 //! Results of a run.
 
-pub mod case_evidence;
-mod event;
+pub mod evidence_document;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod flows;
@@ -20,8 +19,6 @@ use svclab_diagnostic::source::{Sources, Span};
 use svclab_diagnostic::{bug, exit_code};
 use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
 use svclab_model::evidence::RejectedRequest;
-
-pub use event::Event;
 
 pub use svclab_model::evidence::Environment;
 

@@ -5,8 +5,9 @@ use std::future::Future;
 
 use futures_util::stream::{self, StreamExt as _};
 
-use super::execute::{RunOptions, to_run_error, try_case, without_settling};
-use super::pool::Pools;
+use super::execute::pool::Pools;
+use super::execute::{RunOptions, try_case, without_settling};
+use super::kernel_error::to_run_error;
 use super::prepare::{Prepared, refit};
 use super::tasks::catch_panic;
 use crate::results::{ErrorKind, RunError};

@@ -4,20 +4,22 @@ pub mod execute;
 mod explain;
 #[cfg(test)]
 mod fields_tests;
-pub mod pool;
+mod kernel_error;
 pub mod prepare;
 mod programs;
 pub mod select;
+mod summary;
 pub mod tasks;
 
 pub use binary::BinaryError;
-pub use execute::{KeptCase, RunInput, RunOptions, execute, run_on_agent, to_run_error};
+pub use execute::{CaseEvidence, Event, KeptCase, RunInput, RunOptions, execute, run_on_agent};
 pub use explain::{ExplainedCase, explain, unknown_probe_error};
+pub use kernel_error::to_run_error;
 pub use prepare::{
-    InvalidCase, InvalidLab, PrepareOptions, Prepared, PreparedStep, prepare, prepare_case,
+    InvalidCase, PrepareOptions, Prepared, PreparedStep, prepare, prepare_case,
     problems_to_diagnostics,
 };
 pub use prepare::{binary, dumps, refit};
 pub use programs::with_plan_programs;
-pub use select::{LabResult, SelectError, SelectedLab, select_labs, select_labs_each};
+pub use select::{InvalidLab, LabResult, SelectError, SelectedLab, select_labs, select_labs_each};
 pub use tasks::catch_panic;

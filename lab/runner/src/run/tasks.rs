@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures_util::FutureExt as _;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -67,6 +67,12 @@ pub async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, RunError
     // panic: the process ends with the exit code of a bug.
     let ended = AssertUnwindSafe(work).catch_unwind().await;
     ended.map_err(|payload| RunError::panicked(payload.as_ref()))
+}
+
+/// Runs `work`, which does not wait, and converts a panic to an error.
+pub(super) fn catch_panic_sync<T>(work: impl FnOnce() -> T) -> Result<T, RunError> {
+    // The data that `work` used is not used again after a panic.
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| RunError::panicked(payload.as_ref()))
 }
 
 #[cfg(test)]

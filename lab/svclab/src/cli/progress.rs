@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::Instant;
 
 use svclab_diagnostic::printable::one_line;
-use svclab_runner::results::Event;
+use svclab_runner::run::Event;
 
 /// Delay before the progress appears.
 const SHOW_DELAY: Duration = Duration::from_secs(1);

@@ -17,7 +17,8 @@ use svclab_model::protocol::{
 };
 use svclab_report::{Format, Options as Telling};
 use svclab_runner::kernel::Agent;
-use svclab_runner::results::{CaseStatus, Event as Told, Results};
+use svclab_runner::results::{CaseStatus, Results};
+use svclab_runner::run::Event as Told;
 use svclab_runner::run::{Prepared, run_on_agent};
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::{Expected, ProbeExpectation};

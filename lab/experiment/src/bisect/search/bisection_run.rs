@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::baseline::Baseline;
 use super::probe_mode::ProbeMode;
 use super::running_trial::{RunningTrial, TrialResult};
 use crate::bench::{AgentSource, Bench, LabChoice, LabOrigin, SlowNotice, TrialRequest};
@@ -111,7 +110,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     pub(super) fn start_trial(
         &self,
         mask: &DifferenceMask,
-        baseline: &Baseline,
+        probe: &Probe,
         mode: ProbeMode,
         notice: Option<SlowNotice>,
     ) -> RunningTrial {
@@ -119,8 +118,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             Some(_) => LabChoice::Any,
             None => LabChoice::New,
         };
-        let probes = std::slice::from_ref(&baseline.probe);
-        self.start(mask, probes, mode, lab, notice)
+        self.start(mask, std::slice::from_ref(probe), mode, lab, notice)
     }
 
     /// Records a trial's result and returns its classification.
@@ -130,7 +128,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         result: TrialResult,
         purpose: Purpose,
         classify: impl FnOnce(&Tally) -> TrialClass,
-        baseline: &Baseline,
+        probe: &Probe,
     ) -> TrialClass {
         let mut trial = Trial {
             purpose,
@@ -143,10 +141,9 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         match result {
             TrialResult::Finished(evidence, origin) => {
                 let observation = self.observe(&evidence);
-                let probe = &baseline.probe.name;
                 trial.lab_origin = origin;
-                trial.outcomes = observation.outcome_counts(probe);
-                if let Some(tally) = observation.tallies.get(probe) {
+                trial.outcomes = observation.outcome_counts(&probe.name);
+                if let Some(tally) = observation.tallies.get(&probe.name) {
                     trial.class = classify(tally);
                 }
             }

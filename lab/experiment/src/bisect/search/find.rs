@@ -142,7 +142,8 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             if chosen.iter().all(|is_bad| *is_bad) || !chosen.iter().any(|there| *there) {
                 continue;
             }
-            let trial = started.unwrap_or_else(|| self.start_trial(&chosen, baseline, mode, None));
+            let trial =
+                started.unwrap_or_else(|| self.start_trial(&chosen, &baseline.probe, mode, None));
             trials.push((chosen, expected, trial));
         }
         for (chosen, wanted, trial) in trials {
@@ -151,7 +152,14 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                 None => baseline.symptom.classify(tally),
             };
             let result = trial.finish().await?;
-            if self.record(&chosen, result, Purpose::Verification, classify, baseline) != wanted {
+            if self.record(
+                &chosen,
+                result,
+                Purpose::Verification,
+                classify,
+                &baseline.probe,
+            ) != wanted
+            {
                 return Ok(false);
             }
         }

@@ -72,8 +72,12 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                     trial: number,
                     receiver: slow_sender.clone(),
                 };
-                let trial =
-                    self.start_trial(&chosen, baseline, baseline.probe_mode(), Some(notice));
+                let trial = self.start_trial(
+                    &chosen,
+                    &baseline.probe,
+                    baseline.probe_mode(),
+                    Some(notice),
+                );
                 running.push(async move { (number, trial.finish().await) });
                 let looks_bad = false;
                 pending.insert(number, PendingTrial { chosen, looks_bad });
@@ -105,7 +109,13 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         baseline: &Baseline,
     ) -> TrialClass {
         let classify = |tally: &_| baseline.symptom.classify(tally);
-        self.record(chosen, result, Purpose::Narrowing, classify, baseline)
+        self.record(
+            chosen,
+            result,
+            Purpose::Narrowing,
+            classify,
+            &baseline.probe,
+        )
     }
 
     fn start_verification(
@@ -121,7 +131,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         let chosen = self.mask(breaks, true);
         // If all differences are needed, the trial of the bad side is sufficient.
         (breaks.len() < self.pair.len())
-            .then(|| (mode, self.start_trial(&chosen, baseline, mode, None)))
+            .then(|| (mode, self.start_trial(&chosen, &baseline.probe, mode, None)))
     }
 }
 

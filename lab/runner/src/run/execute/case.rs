@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::error::{locate_in_lab, to_run_error};
+use super::case_evidence::CaseEvidence;
+use super::pool::Pool;
+use super::rejected_rule::locate_in_lab;
 use super::result::{judged_result, split_ended, without_verdict};
 use crate::kernel::{Agent, KernelError, RunCount, Session};
-use crate::results::case_evidence::CaseEvidence;
 use crate::results::{CaseResult, RunError};
-use crate::run::pool::Pool;
+use crate::run::kernel_error::to_run_error;
 use crate::run::prepare::{Prepared, refit};
 use svclab_judge::{ClaimOutcome, ClaimVerdict, Judgement};
 use svclab_model::evidence::Evidence;

@@ -1,8 +1,11 @@
 //! Runs prepared cases in parallel and collects their results.
 
 mod case;
-mod error;
+mod case_evidence;
+mod event;
 pub(super) mod flows;
+pub mod pool;
+mod rejected_rule;
 mod result;
 
 use std::collections::HashSet;
@@ -13,18 +16,19 @@ use std::time::Instant;
 
 use tokio::sync::{Semaphore, mpsc};
 
-use super::pool::{Pool, Pools};
+use super::kernel_error::to_run_error;
 use super::prepare::{Prepared, refit};
 use super::tasks::{Tasks, catch_panic};
 use crate::kernel::{KernelChoice, Session};
-use crate::results::case_evidence::CaseEvidence;
 use crate::results::flows::tables;
-use crate::results::{CaseResult, CaseStatus, Event, Results, RunError, Warning};
+use crate::results::{CaseResult, CaseStatus, Results, RunError, Warning};
 use case::run_case;
+use pool::{Pool, Pools};
 use result::{split_ended, without_verdict};
 
 pub use case::{run_on_agent, try_case, without_settling};
-pub use error::to_run_error;
+pub use case_evidence::CaseEvidence;
+pub use event::Event;
 
 /// Options of a run: kernels, parallelism and evidence.
 #[derive(Debug, Clone)]

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::case_evidence::CaseEvidence;
 use super::{KeptCase, flows};
 use crate::kernel::Session;
-use crate::results::case_evidence::{self, CaseEvidence, EvidenceDocument};
+use crate::results::evidence_document::{self, EvidenceDocument};
 use crate::results::journeys::{CaseHead, CaseJourneys};
 use crate::results::{CaseResult, CaseStatus, RunError};
 use crate::run::prepare::Prepared;
@@ -118,7 +119,7 @@ fn evidence_document(
         interfaces: interfaces.collect(),
         prepared: Arc::clone(prepared),
         document: EvidenceDocument {
-            schema: case_evidence::SCHEMA.to_owned(),
+            schema: evidence_document::SCHEMA.to_owned(),
             case: head.case,
             kernel: head.kernel,
             evidence: evidence.clone(),

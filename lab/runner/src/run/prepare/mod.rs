@@ -2,7 +2,7 @@
 
 pub mod binary;
 pub mod dumps;
-mod invalid;
+mod invalid_case;
 pub mod refit;
 mod stages;
 
@@ -31,10 +31,9 @@ use svclab_scenario::reference::DocumentRef;
 use svclab_scenario::tree::PathSegment;
 
 use super::select::SelectedLab;
-use invalid::diagnostic_location;
+use super::summary::diagnostic_location;
 
-pub use invalid::{InvalidCase, InvalidLab, prepare_case};
-pub(super) use invalid::{catch_panic_sync, first_error_location, summarize};
+pub use invalid_case::{InvalidCase, prepare_case};
 
 /// Case that is ready to run.
 #[derive(Debug, Clone)]

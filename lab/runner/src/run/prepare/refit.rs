@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::Prepared;
 use crate::kernel::{Agent, KernelError, MissingRequirements};
 use crate::results::{ErrorKind, RunError};
-use crate::run::execute::to_run_error;
+use crate::run::kernel_error::to_run_error;
 use svclab_journey::journey::Journey;
 use svclab_model::plan::Plan;
 use svclab_model::protocol::RejectedInput;

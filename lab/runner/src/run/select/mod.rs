@@ -2,10 +2,12 @@
 
 mod cases;
 mod files;
+mod invalid_lab;
 
 use std::path::{Path, PathBuf};
 
-use super::prepare::{InvalidLab, catch_panic_sync, first_error_location, summarize};
+use super::summary::{first_error_location, summarize};
+use super::tasks::catch_panic_sync;
 use crate::results::FileLine;
 use cases::matching_cases;
 use files::{files, require_labs_in};
@@ -13,6 +15,8 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::one_line;
 use svclab_diagnostic::source::{Source, SourceError, Sources};
 use svclab_scenario::Scenario;
+
+pub use invalid_lab::InvalidLab;
 
 /// Default directory in which labs are found by name.
 pub const DEFAULT_LAB_DIRECTORY: &str = "topologies";

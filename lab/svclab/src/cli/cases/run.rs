@@ -23,8 +23,8 @@ use svclab_report::folder::Folder;
 use svclab_report::{AtomicFileWriter, Format, MultiWriter, Writer};
 use svclab_runner::certify::Certifier;
 use svclab_runner::kernel::{KernelChoice, enter};
-use svclab_runner::results::{Event, Results};
-use svclab_runner::run::{KeptCase, RunInput, RunOptions, execute};
+use svclab_runner::results::Results;
+use svclab_runner::run::{Event, KeptCase, RunInput, RunOptions, execute};
 
 /// Number of parallel cases per processor. A case spends most of its time waiting for packets that
 /// do not arrive.

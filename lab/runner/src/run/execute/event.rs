@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::case_evidence::CaseEvidence;
-use super::{CaseResult, Results};
+use crate::results::{CaseResult, Results};
 
 /// Event of a run. Events are sent in the order in which they occur.
 #[derive(Debug, Clone)]

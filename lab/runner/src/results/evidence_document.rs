@@ -1,27 +1,13 @@
-//! Full evidence of a case, for files that are read later.
-
-use std::sync::Arc;
+//! Document with the full evidence of a case, for files that are read later.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::journeys::{ExplainedJourney, StepJourneys};
-use crate::run::Prepared;
 use svclab_model::evidence::Evidence;
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "svclab/evidence/v1";
-
-/// Full evidence of a case.
-#[derive(Debug, Clone)]
-pub struct CaseEvidence {
-    /// Evidence as a serializable document.
-    pub document: EvidenceDocument,
-    /// Namespace and name of every interface: `node-1`, `eth0`.
-    pub interfaces: Vec<(String, String)>,
-    /// Case as it ran.
-    pub prepared: Arc<Prepared>,
-}
 
 /// Evidence of a case, and the paths of its packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

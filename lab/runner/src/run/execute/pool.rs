@@ -7,10 +7,10 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::{Mutex, OnceCell, OwnedSemaphorePermit, Semaphore};
 
-use super::execute::RunOptions;
-use super::prepare::Prepared;
-use super::programs::with_plan_programs;
+use super::RunOptions;
 use crate::kernel::{Agent, Kernel, KernelError, KernelSelector, NotEnoughMemory};
+use crate::run::prepare::Prepared;
+use crate::run::programs::with_plan_programs;
 use svclab_agent::contain::AgentPrivilege;
 use svclab_model::plan::Plan;
 

@@ -2,10 +2,8 @@
 
 use crate::kernel::{KernelError, agent_program};
 use crate::results::{ErrorKind, RunError};
-use crate::run::prepare::{Prepared, problems_to_diagnostics};
-use svclab_diagnostic::{Rendering, bug, shortage};
+use svclab_diagnostic::{bug, shortage};
 use svclab_model::protocol::FailureKind;
-use svclab_planner::cluster::{Problem, place};
 
 /// Converts a kernel error to an error for the user, with its help.
 #[must_use]
@@ -89,44 +87,4 @@ pub fn to_run_error(error: &KernelError) -> RunError {
         message: error.to_string(),
         remedy,
     }
-}
-
-/// Returns an error that shows a rejected rule at its location in the lab file. `None` if the lab
-/// file does not contain the rule.
-pub(super) fn locate_in_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
-    let KernelError::RequestFailed(failure) = error else {
-        return None;
-    };
-    let rejected = failure.rejected.as_ref()?;
-    let node = prepared
-        .cluster
-        .nodes
-        .iter()
-        .find(|node| node.name == rejected.namespace)?;
-    let (list, field) = if rejected.program == "ipset" {
-        (&node.leftovers.ipset, "ipset")
-    } else {
-        (&node.leftovers.iptables, "iptables")
-    };
-    let index = list.iter().position(|line| line.trim() == rejected.line)?;
-    let problem = Problem::in_lab(
-        place!["spec", "nodes", &node.name, "leftovers", field, index],
-        format!(
-            "{} rejects this line on node `{}`",
-            rejected.program, node.name
-        ),
-    )
-    .with_help(format!("it printed: {}", rejected.message));
-    let diagnostics = problems_to_diagnostics(&prepared.case, &[problem]);
-    let message = prepared
-        .sources
-        .redact(diagnostics)
-        .iter()
-        .map(|diagnostic| diagnostic.render(&prepared.sources, Rendering::default()))
-        .collect::<String>();
-    Some(RunError {
-        kind: ErrorKind::Input,
-        message: message.trim_end().to_owned(),
-        remedy: None,
-    })
 }

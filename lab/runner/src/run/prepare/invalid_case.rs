@@ -1,0 +1,54 @@
+//! Converts cases that cannot run to results.
+
+use std::borrow::Cow;
+
+use super::{PrepareOptions, Prepared, prepare};
+use crate::results::CaseResult;
+use crate::run::select::{SelectedLab, rerun_name};
+use crate::run::summary::{first_error_location, summarize};
+use crate::run::tasks::catch_panic_sync;
+use svclab_diagnostic::Diagnostic;
+use svclab_scenario::Case;
+
+/// Case that cannot be prepared.
+#[derive(Debug, Clone)]
+pub struct InvalidCase {
+    /// Errors and warnings about the case. Empty if preparing the case panicked.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Case without a verdict.
+    pub result: CaseResult,
+}
+
+/// Prepares a case.
+///
+/// # Errors
+///
+/// When the case is invalid. A panic becomes an error of this case only, reported as a bug.
+pub fn prepare_case(
+    lab: &SelectedLab,
+    case: &Case,
+    options: PrepareOptions,
+) -> Result<Prepared, Box<InvalidCase>> {
+    let sources = &lab.scenario.sources;
+    let (diagnostics, error) = match catch_panic_sync(|| prepare(lab, case, options)) {
+        Ok(Ok(prepared)) => return Ok(prepared),
+        Ok(Err(diagnostics)) => {
+            let error = summarize(sources, &diagnostics);
+            (diagnostics, error)
+        }
+        Err(error) => (Vec::new(), error),
+    };
+    let mut result = CaseResult::without_verdict(&case.lab, &case.id, error);
+    result.location = first_error_location(sources, &diagnostics);
+    let file = sources.iter().next();
+    let file = file.map_or(Cow::default(), |(_, source)| source.path());
+    let named = rerun_name(&lab.cli_name, &file);
+    if named != case.lab {
+        let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
+        result.named = format!("{named}{rest}");
+    }
+    Err(Box::new(InvalidCase {
+        diagnostics,
+        result,
+    }))
+}
