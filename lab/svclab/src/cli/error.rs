@@ -3,7 +3,6 @@
 
 use std::io;
 
-use super::output::OutputError;
 use crate::live::{CallError, PickError, SocketDirError};
 use svclab_diagnostic::source::{SourceError, Sources};
 use svclab_diagnostic::{Diagnostic, exit_code, shortage};
@@ -45,6 +44,15 @@ pub(crate) type CommandResult = Result<Outcome, CliError>;
 pub(crate) struct InvalidInput {
     pub(crate) sources: Sources,
     pub(crate) diagnostics: Vec<Diagnostic>,
+}
+
+/// Error of standard output.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutputError {
+    #[error("cannot write the output: {0}")]
+    Write(#[source] io::Error),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
 }
 
 /// Error that ends a command.

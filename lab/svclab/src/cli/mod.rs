@@ -4,6 +4,7 @@ mod args;
 mod cases;
 mod dumps;
 mod error;
+mod input;
 mod interrupt;
 mod machine;
 mod output;

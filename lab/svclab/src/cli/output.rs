@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstream::{AutoStream, ColorChoice};
 use serde::Serialize;
 
-use super::error::{CliError, InvalidInput};
+use super::error::{CliError, InvalidInput, OutputError};
 use svclab_diagnostic::printable::{self, printable, styled};
 use svclab_diagnostic::source::Sources;
 use svclab_diagnostic::{Diagnostic, Rendering};
@@ -148,15 +148,6 @@ fn rendering() -> Rendering {
 
 pub(crate) fn print_note(text: &str) {
     print_message(format_args!("note: {text}"));
-}
-
-/// Error of standard output.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OutputError {
-    #[error("cannot write the output: {0}")]
-    Write(#[source] io::Error),
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
 }
 
 /// Writes text to standard output without control characters, except for svclab's own colours if

@@ -3,10 +3,10 @@
 use super::labs::prepare_each_lab;
 use super::run::run_options;
 use crate::cli::args::{Common, ExplainArguments, Explanation};
-use crate::cli::error::{CliError, CommandResult, Outcome, outcome_of_cases};
+use crate::cli::error::{CliError, CommandResult, Outcome, OutputError, outcome_of_cases};
+use crate::cli::input::running_lab::find_running_lab;
 use crate::cli::interrupt::run_interruptible;
-use crate::cli::output::{OutputError, has_colour_on_stdout, print, print_case_error, print_json};
-use crate::cli::running::which::find_running_lab;
+use crate::cli::output::{has_colour_on_stdout, print, print_case_error, print_json};
 use crate::live::{
     CallError, ClientRequest, DaemonReply, OutputForm, RenderedJourneys, request_daemon,
 };

@@ -5,9 +5,9 @@ use tokio::sync::mpsc;
 use super::labs::load_each_lab;
 use super::run::run_options;
 use crate::cli::args::{Common, WhyArguments, WhyFormat};
-use crate::cli::dumps::nodes::dumps_by_node;
-use crate::cli::dumps::read::read_dump_arguments;
 use crate::cli::error::{CliError, CommandResult, Outcome, outcome_of_cases};
+use crate::cli::input::dumps::read_dump_arguments;
+use crate::cli::input::nodes::dumps_by_node;
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::{
     has_colour_on_stdout, print, print_case_error, print_diagnostics, print_json,

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::read::{both, complete_dump};
 use crate::cli::args::{DiffArguments, DiffFormat};
 use crate::cli::error::{CliError, CommandResult, Outcome};
+use crate::cli::input::dumps::{both, complete_dump};
 use crate::cli::output::{has_colour_on_stdout, print, print_diagnostics, print_json};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Sources;

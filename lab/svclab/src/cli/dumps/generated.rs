@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::nodes::{duplicate_dump, node_addresses, node_name};
-use super::read::DumpArgument;
-use super::replay::prepare_with_dumps;
+use super::prepare::prepare_with_dumps;
 use crate::cli::args::{ReplayArguments, shell_word};
 use crate::cli::error::CliError;
+use crate::cli::input::dumps::DumpArgument;
+use crate::cli::input::nodes::{duplicate_dump, node_addresses, node_name};
 use crate::cli::output::{print_diagnostics, print_message};
 use svclab_diagnostic::files;
 use svclab_diagnostic::printable::printable;

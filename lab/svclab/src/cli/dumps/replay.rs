@@ -1,24 +1,23 @@
 //! Implements `svclab replay`.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::generated::{prepare_generated_lab, write_lab_with_results};
 use super::lab_file::contains_lab;
-use super::nodes::dumps_by_node;
-use super::read::{DumpArgument, read_dump_arguments};
+use super::prepare::prepare_with_dumps;
 use crate::cli::args::{Common, ReplayArguments, ReplayFormat};
 use crate::cli::cases::explain::{case_journeys, explain_cases, render_text};
 use crate::cli::cases::labs::load_labs;
 use crate::cli::cases::run::run_options;
 use crate::cli::error::{CliError, CommandResult, Outcome};
+use crate::cli::input::dumps::{DumpArgument, read_dump_arguments};
+use crate::cli::input::nodes::dumps_by_node;
 use crate::cli::output::{print, print_json};
 use svclab_model::plan::ProbeProtocol;
 use svclab_report::replay::ReplayDocument;
-use svclab_runner::run::dumps::DumpOverride;
-use svclab_runner::run::{PrepareOptions, Prepared, SelectedLab, prepare};
+use svclab_runner::run::{Prepared, SelectedLab};
 use svclab_scenario::Case;
 use svclab_scenario::lab::Probe;
 
@@ -75,22 +74,6 @@ fn prepare_in_lab(
     let case = &lab.scenario.cases()[*case_index];
     let dumps = dumps_by_node(case, given)?;
     prepare_with_dumps(lab, &with_probes(case, arguments), arguments, dumps)
-}
-
-/// Prepares a case with its nodes replaced by the dumps.
-pub(super) fn prepare_with_dumps(
-    lab: &SelectedLab,
-    case: &Case,
-    arguments: &ReplayArguments,
-    dumps: BTreeMap<String, DumpOverride>,
-) -> Result<Prepared, CliError> {
-    let options = PrepareOptions {
-        dumps,
-        allow_outside: arguments.allow_outside,
-        ..PrepareOptions::from(arguments.max_wait)
-    };
-    prepare(lab, case, options)
-        .map_err(|diagnostics| CliError::invalid_input(&lab.scenario.sources, diagnostics))
 }
 
 /// Adds the probes of the command line to the case.

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use super::generated::prepare_generated_lab;
 use super::lab_file::contains_lab;
-use super::read::{both, complete_dump, read_dump_arguments, split_node};
 use crate::cli::args::{
     BisectArguments, Common, ReplayArguments, ReplayFormat, Selection, parse_source_and_target,
 };
 use crate::cli::cases::labs::prepare_labs;
 use crate::cli::error::CliError;
+use crate::cli::input::dumps::{both, complete_dump, read_dump_arguments, split_node};
 use crate::cli::output::print_message;
 use svclab_dump::NodeDump;
 use svclab_dump::folder::DumpFiles;

@@ -8,9 +8,9 @@ use std::thread;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc;
 
-use super::which::find_running_lab;
 use crate::cli::args::CaptureArguments;
 use crate::cli::error::{CliError, CommandResult, Outcome};
+use crate::cli::input::running_lab::find_running_lab;
 use crate::cli::interrupt::{Interrupts, block_on};
 use crate::cli::output::print_message;
 use crate::live::{

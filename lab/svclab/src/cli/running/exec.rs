@@ -1,9 +1,9 @@
 //! Implements `svclab exec` and `svclab shell`.
 
 use super::attach::{ProgramExit, attach, current_terminal};
-use super::which::find_running_lab;
 use crate::cli::args::{ExecArguments, ShellArguments};
 use crate::cli::error::{CliError, CommandResult, Outcome};
+use crate::cli::input::running_lab::find_running_lab;
 use crate::cli::interrupt::block_on;
 use crate::live::{ClientRequest, request_daemon};
 use svclab_model::protocol::stream::{Exec, StreamEnd};

@@ -9,4 +9,3 @@ pub(super) mod probe;
 pub(super) mod ps;
 mod ready_message;
 pub(super) mod up;
-pub(super) mod which;

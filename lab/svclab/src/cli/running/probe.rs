@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::which::find_running_lab;
 use crate::cli::args::{Explanation, ProbeArguments};
 use crate::cli::cases::explain::{output_form, print_explained};
 use crate::cli::error::{CliError, CommandResult, Outcome};
+use crate::cli::input::running_lab::find_running_lab;
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::print;
 use crate::live::{

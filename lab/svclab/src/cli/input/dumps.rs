@@ -10,13 +10,13 @@ use svclab_runner::run::dumps::{DumpOverride, count_unusable, omit_rejected, rea
 /// Dump from the command line.
 #[derive(Clone)]
 pub(crate) struct DumpArgument {
-    pub(super) node: Option<String>,
-    pub(super) path: PathBuf,
-    pub(super) dump: DumpOverride,
+    pub(crate) node: Option<String>,
+    pub(crate) path: PathBuf,
+    pub(crate) dump: DumpOverride,
 }
 
 /// Splits `NODE=DUMP`. `None` if no node is named, or if a file has the whole name.
-pub(super) fn split_node(name: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_node(name: &str) -> Option<(&str, &str)> {
     name.split_once('=').filter(|_| !Path::new(name).exists())
 }
 
@@ -82,7 +82,7 @@ fn count_phrase(count: usize, singular: &str, plural: &str) -> (String, &'static
 }
 
 /// Prints the warnings of a dump and returns the dump. A dump that is not complete is an error.
-pub(super) fn complete_dump(read: ParsedDump) -> Result<NodeDump, CliError> {
+pub(crate) fn complete_dump(read: ParsedDump) -> Result<NodeDump, CliError> {
     if !read.has_no_errors() {
         return Err(CliError::invalid_input(&read.sources, read.diagnostics));
     }
@@ -91,7 +91,7 @@ pub(super) fn complete_dump(read: ParsedDump) -> Result<NodeDump, CliError> {
 }
 
 /// Returns both values. If both have an error, the first is printed and the second returned.
-pub(super) fn both<T>(
+pub(crate) fn both<T>(
     first: Result<T, CliError>,
     second: Result<T, CliError>,
 ) -> Result<[T; 2], CliError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::read::DumpArgument;
+use super::dumps::DumpArgument;
 use crate::cli::error::CliError;
 use svclab_planner::replay::find_node_of_dump;
 use svclab_runner::run::dumps::DumpOverride;
@@ -11,7 +11,7 @@ use svclab_scenario::Case;
 use svclab_scenario::objects::Objects;
 
 /// Names of nodes with their internal addresses.
-pub(super) type NodeAddresses = Vec<(String, Vec<IpAddr>)>;
+pub(crate) type NodeAddresses = Vec<(String, Vec<IpAddr>)>;
 
 /// Assigns the dumps to the nodes of a case.
 pub(crate) fn dumps_by_node(
@@ -31,7 +31,7 @@ pub(crate) fn dumps_by_node(
 }
 
 /// Returns the error for two dumps of the same node.
-pub(super) fn duplicate_dump(node: &str) -> CliError {
+pub(crate) fn duplicate_dump(node: &str) -> CliError {
     CliError::refused(
         format!("two dumps are for node `{node}`"),
         "give one dump per node",
@@ -39,7 +39,7 @@ pub(super) fn duplicate_dump(node: &str) -> CliError {
 }
 
 /// Returns the nodes of the objects with their internal addresses.
-pub(super) fn node_addresses(objects: &Objects) -> NodeAddresses {
+pub(crate) fn node_addresses(objects: &Objects) -> NodeAddresses {
     let nodes = objects.nodes.iter().map(|node| {
         let status = node.value.status.as_ref();
         let node_addresses = status.and_then(|status| status.addresses.as_ref());
@@ -55,7 +55,7 @@ pub(super) fn node_addresses(objects: &Objects) -> NodeAddresses {
 }
 
 /// Returns the name of the node that a dump belongs to.
-pub(super) fn node_name(
+pub(crate) fn node_name(
     given: &DumpArgument,
     nodes: &[(String, Vec<IpAddr>)],
 ) -> Result<String, CliError> {

@@ -1,0 +1,25 @@
+//! Prepares cases whose nodes are replaced by dumps.
+
+use std::collections::BTreeMap;
+
+use crate::cli::args::ReplayArguments;
+use crate::cli::error::CliError;
+use svclab_runner::run::dumps::DumpOverride;
+use svclab_runner::run::{PrepareOptions, Prepared, SelectedLab, prepare};
+use svclab_scenario::Case;
+
+/// Prepares a case with its nodes replaced by the dumps.
+pub(super) fn prepare_with_dumps(
+    lab: &SelectedLab,
+    case: &Case,
+    arguments: &ReplayArguments,
+    dumps: BTreeMap<String, DumpOverride>,
+) -> Result<Prepared, CliError> {
+    let options = PrepareOptions {
+        dumps,
+        allow_outside: arguments.allow_outside,
+        ..PrepareOptions::from(arguments.max_wait)
+    };
+    prepare(lab, case, options)
+        .map_err(|diagnostics| CliError::invalid_input(&lab.scenario.sources, diagnostics))
+}
