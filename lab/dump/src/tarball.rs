@@ -327,5 +327,4 @@ fn path_components(path: &str) -> impl Iterator<Item = &str> {
 }
 
 #[cfg(test)]
-#[path = "tarball_tests.rs"]
 mod tests;

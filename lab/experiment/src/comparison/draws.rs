@@ -155,5 +155,4 @@ fn compare<K: Ord>(left: &BTreeMap<K, u64>, right: &BTreeMap<K, u64>) -> (f64, b
 }
 
 #[cfg(test)]
-#[path = "draws_tests.rs"]
 mod tests;

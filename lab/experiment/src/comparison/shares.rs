@@ -57,5 +57,4 @@ impl SharePool {
 }
 
 #[cfg(test)]
-#[path = "shares_tests.rs"]
 mod tests;
