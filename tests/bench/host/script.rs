@@ -10,7 +10,7 @@ use svclab_model::plan::{Backend, Plan};
 use tempfile::TempDir;
 
 /// Path of the script, from the project directory.
-const SCRIPT: &str = "tests/bench/six-namespaces.sh";
+const SCRIPT: &str = "tests/bench/host/six-namespaces.sh";
 
 /// Waits until the kernel has deleted a namespace: the peer of a veth interface in it disappears
 /// with the namespace.
