@@ -1,5 +1,6 @@
-//! Tests files of the project: README.md, CI templates, and the check of the style.
+//! Tests files of the project: README.md, CI templates, and the checks of style and imports.
 
 mod ci;
+mod cycles;
 mod readme;
 mod style;
