@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use svclab_rules::kube_proxy::Version;
 use svclab_test_support::can_trace_drops;
 
 pub fn project() -> &'static Path {
@@ -54,6 +55,11 @@ pub fn stdout(output: &Output) -> String {
 
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Replaces the newest version of kube-proxy at the end of a line, which every new version changes.
+pub fn without_newest_version(text: &str) -> String {
+    text.replace(&format!("to {}\n", Version::NEWEST), "to NEWEST\n")
 }
 
 /// A valid lab that tests change: a client, a server and a service on one node, and a probe that

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 
-use crate::support::{LAB, run, stderr, stdout, svclab, write_lab};
+use crate::support::{LAB, run, stderr, stdout, svclab, without_newest_version, write_lab};
 
 /// Runs a lab and returns standard error without the directory name.
 fn run_lab(text: impl AsRef<[u8]>, code: i32) -> String {
@@ -14,6 +14,7 @@ fn run_lab(text: impl AsRef<[u8]>, code: i32) -> String {
 
 fn checked_stderr(output: &Output, directory: &Path, code: i32) -> String {
     let text = stderr(output).replace(&format!("{}/", directory.display()), "");
+    let text = without_newest_version(&text);
     assert_eq!(output.status.code(), Some(code), "{text}{}", stdout(output));
     text
 }

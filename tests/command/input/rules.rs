@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Output;
 
-use crate::support::{LAB, run, stderr, stdout, svclab, write_lab};
+use crate::support::{LAB, run, stderr, stdout, svclab, without_newest_version, write_lab};
 
 /// The objects of the good lab, and services that kube-proxy ignores.
 const OBJECTS: &str = "\
@@ -71,7 +71,7 @@ fn refused_rules(text: &str, arguments: &[&str]) -> String {
     let (_, output) = run_rules(text, arguments);
     assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
     assert_eq!(stdout(&output), "");
-    stderr(&output)
+    without_newest_version(&stderr(&output))
 }
 
 #[test]

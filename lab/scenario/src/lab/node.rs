@@ -51,7 +51,7 @@ pub struct NodeSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ByHand {
     /// Lines in the format of `iptables-restore --noflush`, including table lines. `-F CHAIN`
-    /// empties a chain.
+    /// empties a chain, and `-X CHAIN` deletes an empty chain.
     #[serde(default)]
     pub iptables: Vec<String>,
     /// Commands with arguments, run one after the other in the node's namespace: `ipset del

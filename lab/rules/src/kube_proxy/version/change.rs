@@ -1,6 +1,6 @@
 //! Defines the data type of a difference between versions of kube-proxy.
 
-use super::{NEWEST_MINOR, OLDEST_MINOR};
+use super::history::{NEWEST_MINOR, OLDEST_MINOR};
 
 /// Behaviour that only some versions of kube-proxy have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,11 @@ impl VersionRange {
     #[must_use]
     pub fn removed_in(&self) -> Option<u8> {
         (self.until < NEWEST_MINOR).then_some(self.until + 1)
+    }
+
+    /// Returns the number of minor versions with the behaviour, without backports.
+    pub(super) const fn count_minors(&self) -> usize {
+        (self.until - self.since + 1) as usize
     }
 
     /// Returns the backports: `(minor, patch)` pairs. Each earlier minor version `minor` has the

@@ -14,11 +14,7 @@ use thiserror::Error;
 
 use crate::release::parse_numbers;
 use change::VersionRange;
-
-/// Oldest supported minor version.
-pub(crate) const OLDEST_MINOR: u8 = 9;
-/// Newest supported minor version.
-pub(crate) const NEWEST_MINOR: u8 = 36;
+use history::{NEWEST_MINOR, OLDEST_MINOR};
 
 /// Version of kube-proxy, `v1.18` or `v1.18.2`.
 ///
@@ -37,16 +33,33 @@ pub enum VersionError {
     #[error("`{0}` is not a kube-proxy version: write it as v1.18 or v1.18.2")]
     Form(String),
     /// Version is outside the supported range.
-    #[error("kube-proxy {0} is not supported: use v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR}")]
+    #[error("kube-proxy {0} is not supported: use {oldest} to {newest}",
+        oldest = Version::OLDEST, newest = Version::NEWEST)]
     Unsupported(String),
 }
 
 impl Version {
+    /// Oldest supported minor version.
+    pub const OLDEST: Self = Self {
+        minor: OLDEST_MINOR,
+        patch: None,
+    };
+    /// Newest supported minor version.
+    pub const NEWEST: Self = Self {
+        minor: NEWEST_MINOR,
+        patch: None,
+    };
+
+    /// Returns every supported minor version, the oldest first.
+    pub fn minors() -> impl Iterator<Item = Self> {
+        (OLDEST_MINOR..=NEWEST_MINOR).map(|minor| Self { minor, patch: None })
+    }
+
     /// Creates `v1.MINOR`, which means its newest patch release.
     ///
     /// # Errors
     ///
-    /// Returns [`VersionError::Unsupported`] outside [`OLDEST_MINOR`] to [`NEWEST_MINOR`].
+    /// Returns [`VersionError::Unsupported`] outside [`Self::OLDEST`] to [`Self::NEWEST`].
     pub fn from_minor(minor: u8) -> Result<Self, VersionError> {
         if (OLDEST_MINOR..=NEWEST_MINOR).contains(&minor) {
             Ok(Self { minor, patch: None })
@@ -112,10 +125,17 @@ impl JsonSchema for Version {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let minors: Vec<String> = Self::minors()
+            .map(|version| version.minor.to_string())
+            .collect();
         json_schema!({
             "type": "string",
-            "description": "A kube-proxy version, v1.9 to v1.36, with or without a patch number.",
-            "pattern": r"^v?1\.(9|[12][0-9]|3[0-6])(\.[0-9]+)?$"
+            "description": format!(
+                "A kube-proxy version, {} to {}, with or without a patch number.",
+                Self::OLDEST,
+                Self::NEWEST,
+            ),
+            "pattern": format!(r"^v?1\.({})(\.[0-9]+)?$", minors.join("|"))
         })
     }
 }
@@ -149,11 +169,20 @@ mod tests {
                 Err(VersionError::Form(text.to_owned()))
             );
         }
-        for text in ["v1.8", "v1.37", "v1.99.1", "v1.256"] {
+        let (older, newer) = (OLDEST_MINOR - 1, NEWEST_MINOR + 1);
+        for minor in [
+            format!("{older}"),
+            format!("{newer}"),
+            "99.1".to_owned(),
+            "256".to_owned(),
+        ] {
+            let text = format!("v1.{minor}");
             let error = text.parse::<Version>().unwrap_err();
             assert_eq!(
                 error.to_string(),
-                format!("kube-proxy {text} is not supported: use v1.9 to v1.36")
+                format!(
+                    "kube-proxy {text} is not supported: use v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR}"
+                )
             );
         }
     }

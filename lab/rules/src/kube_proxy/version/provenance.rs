@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::history::NFTABLES_MODE;
-use super::{OLDEST_MINOR, Version};
+use super::Version;
+use super::change::VersionRange;
+use super::history::{NFTABLES_MODE, OLDEST_MINOR};
 use svclab_model::plan::Mode;
 
 /// Evidence for the rules of a version.
@@ -30,8 +31,11 @@ impl fmt::Display for Provenance {
 
 use Provenance::{Read, Recorded};
 
-/// `pkg/proxy/iptables/proxier.go`, from v1.9 on.
-const IPTABLES: [Provenance; 28] = [
+/// Versions with iptables and ipvs mode.
+const ALL_MINORS: VersionRange = VersionRange::since(OLDEST_MINOR);
+
+/// `pkg/proxy/iptables/proxier.go`, from the oldest version on.
+const IPTABLES: [Provenance; ALL_MINORS.count_minors()] = [
     Read("v1.9.4"),
     Read("v1.10.6"),
     Read("v1.11.1"),
@@ -62,8 +66,8 @@ const IPTABLES: [Provenance; 28] = [
     Recorded(&["v1.36.2"]),
 ];
 
-/// `pkg/proxy/ipvs/proxier.go`, from v1.9 on.
-const IPVS: [Provenance; 28] = [
+/// `pkg/proxy/ipvs/proxier.go`, from the oldest version on.
+const IPVS: [Provenance; ALL_MINORS.count_minors()] = [
     Read("v1.9.4"),
     Read("v1.10.6"),
     Read("v1.11.1"),
@@ -94,8 +98,8 @@ const IPVS: [Provenance; 28] = [
     Recorded(&["v1.36.2"]),
 ];
 
-/// `pkg/proxy/nftables/proxier.go`, from v1.29 on.
-const NFTABLES: [Provenance; 8] = [
+/// `pkg/proxy/nftables/proxier.go`, from the first version with nftables mode on.
+const NFTABLES: [Provenance; NFTABLES_MODE.count_minors()] = [
     Read("v1.29.1"),
     Recorded(&["v1.30.5"]),
     Read("v1.31.14"),
@@ -122,7 +126,6 @@ pub fn provenance(version: Version, mode: Mode) -> Option<Provenance> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube_proxy::version::NEWEST_MINOR;
     use std::collections::BTreeSet;
     use std::path::Path;
 
@@ -139,11 +142,9 @@ mod tests {
     #[test]
     fn provenance_recorded_versions_match_recordings() {
         for mode in [Mode::Iptables, Mode::Ipvs, Mode::Nftables] {
-            let recorded: BTreeSet<u8> = (OLDEST_MINOR..=NEWEST_MINOR)
-                .filter(|minor| {
-                    let version = Version::from_minor(*minor).unwrap();
-                    matches!(provenance(version, mode), Some(Recorded(_)))
-                })
+            let recorded: BTreeSet<u8> = Version::minors()
+                .filter(|version| matches!(provenance(*version, mode), Some(Recorded(_))))
+                .map(Version::minor_number)
                 .collect();
             assert_eq!(recorded, recordings(mode), "{mode}");
         }
@@ -152,25 +153,16 @@ mod tests {
     #[test]
     fn provenance_releases_match_their_minor_version() {
         for mode in [Mode::Iptables, Mode::Ipvs, Mode::Nftables] {
-            let oldest = if mode == Mode::Nftables {
-                29
-            } else {
-                OLDEST_MINOR
-            };
-            for minor in oldest..=NEWEST_MINOR {
-                let version = Version::from_minor(minor).unwrap();
+            let has_mode =
+                |version: &Version| mode != Mode::Nftables || version.has(&NFTABLES_MODE);
+            for version in Version::minors().filter(has_mode) {
+                let prefix = format!("{version}.");
                 match provenance(version, mode).unwrap() {
                     Recorded(releases) => {
-                        let is_of_minor =
-                            |release: &&str| release.starts_with(&format!("v1.{minor}."));
+                        let is_of_minor = |release: &&str| release.starts_with(&prefix);
                         assert!(releases.iter().all(is_of_minor), "{mode} {releases:?}");
                     }
-                    Read(release) => {
-                        assert!(
-                            release.starts_with(&format!("v1.{minor}.")),
-                            "{mode} {release}"
-                        );
-                    }
+                    Read(release) => assert!(release.starts_with(&prefix), "{mode} {release}"),
                 }
             }
         }

@@ -26,8 +26,12 @@ pub(crate) struct RulesArguments {
     /// Print how a version's rules are verified, and what changed in that version
     #[arg(long, alias = "about", value_name = "VERSION", exclusive = true)]
     pub(crate) history: Option<Version>,
-    /// Version of kube-proxy, v1.9 to v1.36
-    #[arg(long, value_name = "VERSION", required_unless_present = "history")]
+    #[arg(
+        long,
+        value_name = "VERSION",
+        required_unless_present = "history",
+        help = format!("Version of kube-proxy, {} to {}", Version::OLDEST, Version::NEWEST)
+    )]
     pub(crate) kube_version: Option<Version>,
     /// Name of the node; default: the only node in the files
     #[arg(long, value_name = "NAME")]
