@@ -321,7 +321,7 @@ fn declared_chains<'r>(rules: impl Iterator<Item = &'r Iptables>) -> impl Iterat
     let inputs = rules.flat_map(|rules| [&rules.v4, &rules.v6]);
     let scripts = inputs.filter_map(|input| input.state().ok());
     let blocks = scripts.flat_map(IptablesScript::tables);
-    blocks.flat_map(|(_, block)| block.chains.iter().map(String::as_str))
+    blocks.flat_map(|(_, block)| block.created_chains())
 }
 
 fn insert_first(

@@ -33,7 +33,7 @@ pub(super) fn add_requirements(
     collector.add_base();
     for (table, block) in script.tables() {
         collector.add_table(table);
-        let mut chains: HashSet<&str> = block.chains.iter().map(String::as_str).collect();
+        let mut chains: HashSet<&str> = block.created_chains().collect();
         chains.extend(known_chains);
         for command in &block.commands {
             collector.add_rule(command, &chains);

@@ -40,6 +40,25 @@ pub enum ChainsError {
         /// Text of the command.
         command: String,
     },
+    /// `-N` of a chain that exists.
+    #[error("cannot run `{command}` in table {table}: the chain exists")]
+    ChainExists {
+        /// Table of the command.
+        table: Table,
+        /// Text of the command.
+        command: String,
+    },
+    /// `-X` of a chain that is built in, has rules, or is the target of a rule.
+    #[error(
+        "cannot run `{command}` in table {table}: the chain is built in, has rules, or is the \
+         target of a rule"
+    )]
+    ChainInUse {
+        /// Table of the command.
+        table: Table,
+        /// Text of the command.
+        command: String,
+    },
     /// Command for a chain that is neither built in nor declared.
     #[error("cannot run `{command}` in table {table}: the chain does not exist; declare it first")]
     NoSuchChain {
@@ -125,16 +144,30 @@ impl Chains {
     ///
     /// Fails if a rule or chain does not exist.
     pub fn apply(&mut self, table: Table, command: &Command) -> Result<(), ChainsError> {
-        if !self.has_chain(table, &command.chain) {
-            return Err(ChainsError::NoSuchChain {
-                table,
-                command: command.to_string(),
-            });
-        }
-        if command.verb == Verb::DeleteChain {
-            let of = self.tables.entry(table).or_default();
-            of.chains.shift_remove(&command.chain);
-            return Ok(());
+        let text = || command.to_string();
+        match (command.verb, self.has_chain(table, &command.chain)) {
+            (Verb::NewChain, true) => {
+                let command = text();
+                return Err(ChainsError::ChainExists { table, command });
+            }
+            (Verb::NewChain, false) => {
+                self.clear(table, &command.chain);
+                return Ok(());
+            }
+            (Verb::DeleteChain, true) => {
+                if self.is_in_use(table, &command.chain) {
+                    let command = text();
+                    return Err(ChainsError::ChainInUse { table, command });
+                }
+                let of = self.tables.entry(table).or_default();
+                of.chains.shift_remove(&command.chain);
+                return Ok(());
+            }
+            (_, false) => {
+                let command = text();
+                return Err(ChainsError::NoSuchChain { table, command });
+            }
+            (_, true) => {}
         }
         let rules = self.chain(table, &command.chain);
         let rule = &command.rule;
@@ -160,7 +193,7 @@ impl Chains {
                 let found = found.filter(|index| *index < rules.len());
                 found.map(|index| rules.remove(index)).is_some()
             }
-            Verb::Flush | Verb::DeleteChain => {
+            Verb::Flush | Verb::NewChain | Verb::DeleteChain => {
                 rules.clear();
                 true
             }
@@ -168,10 +201,22 @@ impl Chains {
         if done {
             return Ok(());
         }
-        Err(ChainsError::NoSuchRule {
-            table,
-            command: command.to_string(),
-        })
+        let command = text();
+        Err(ChainsError::NoSuchRule { table, command })
+    }
+
+    /// Whether the kernel refuses to delete a chain.
+    fn is_in_use(&self, table: Table, chain: &str) -> bool {
+        let jumps_here = |rule: &String| {
+            let words: Vec<&str> = rule.split_whitespace().collect();
+            words.windows(2).any(|pair| {
+                matches!(pair, ["-j" | "--jump" | "-g" | "--goto", target] if *target == chain)
+            })
+        };
+        let chains = self.tables.get(&table).map(|of| &of.chains);
+        table.is_built_in(chain)
+            || !self.rules(table, chain).is_empty()
+            || chains.is_some_and(|chains| chains.values().flatten().any(jumps_here))
     }
 
     /// Appends a rule to a chain.
@@ -313,6 +358,24 @@ mod tests {
         ));
         assert!(matches!(
             chains(&["-A MINE -j RETURN"]),
+            Err(ChainsError::NoSuchChain { .. })
+        ));
+        for commands in [
+            &["-X OUTPUT"] as &[&str],
+            &["-N MINE", "-A MINE -j RETURN", "-X MINE"],
+            &["-N MINE", "-A OUTPUT -s 10.0.0.1 -j MINE", "-X MINE"],
+        ] {
+            assert!(
+                matches!(chains(commands), Err(ChainsError::ChainInUse { .. })),
+                "{commands:?}"
+            );
+        }
+        assert!(matches!(
+            chains(&["-N OUTPUT"]),
+            Err(ChainsError::ChainExists { .. })
+        ));
+        assert!(matches!(
+            chains(&["-N MINE", "-X MINE", "-F MINE"]),
             Err(ChainsError::NoSuchChain { .. })
         ));
         // The nat table has no FORWARD chain.

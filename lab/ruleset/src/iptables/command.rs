@@ -29,16 +29,19 @@ pub enum Verb {
     Delete,
     /// `-F`: deletes all rules of a chain.
     Flush,
+    /// `-N`: creates a chain.
+    NewChain,
     /// `-X`: deletes an empty chain.
     DeleteChain,
 }
 
 impl Verb {
-    const ALL: [(&'static str, Self); 5] = [
+    const ALL: [(&'static str, Self); 6] = [
         ("-A", Self::Append),
         ("-I", Self::Insert),
         ("-D", Self::Delete),
         ("-F", Self::Flush),
+        ("-N", Self::NewChain),
         ("-X", Self::DeleteChain),
     ];
 }
@@ -47,7 +50,7 @@ impl Verb {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// The line starts with another option, or names no chain.
-    #[error("`{0}` is not a rule: rules start with -A, -I, -D or -F")]
+    #[error("`{0}` is not supported: lines start with -A, -I, -D, -F, -N or -X, and name a chain")]
     Unsupported(String),
     /// Rules are numbered from 1.
     #[error("`{0}`: rules are numbered from 1")]
@@ -100,6 +103,11 @@ impl Command {
         Self::new(Verb::Flush, chain, "")
     }
 
+    /// Creates a chain.
+    pub fn new_chain(chain: impl Into<String>) -> Self {
+        Self::new(Verb::NewChain, chain, "")
+    }
+
     /// Deletes an empty chain.
     pub fn delete_chain(chain: impl Into<String>) -> Self {
         Self::new(Verb::DeleteChain, chain, "")
@@ -127,10 +135,7 @@ impl FromStr for Command {
     fn from_str(line: &str) -> Result<Self, CommandError> {
         let unsupported = || CommandError::Unsupported(line.to_owned());
         let (option, rest) = line.split_once(' ').ok_or_else(unsupported)?;
-        // Only svclab itself deletes chains, in the order that the kernel requires.
-        let mut known = Verb::ALL
-            .iter()
-            .filter(|(_, verb)| *verb != Verb::DeleteChain);
+        let mut known = Verb::ALL.iter();
         let (_, verb) = known
             .find(|(name, _)| *name == option)
             .ok_or_else(unsupported)?;
@@ -143,7 +148,7 @@ impl FromStr for Command {
         let (first, after) = rest.split_once(' ').unwrap_or((rest, ""));
         let number = match verb {
             Verb::Insert | Verb::Delete => first.parse().ok(),
-            Verb::Append | Verb::Flush | Verb::DeleteChain => None,
+            Verb::Append | Verb::Flush | Verb::NewChain | Verb::DeleteChain => None,
         };
         if number == Some(0) {
             return Err(CommandError::NumberZero(line.to_owned()));
@@ -170,6 +175,8 @@ mod tests {
             "-D INPUT 3",
             "-F INPUT",
             "-A MINE",
+            "-N MINE",
+            "-X MINE",
         ] {
             assert_eq!(line.parse::<Command>().unwrap().to_string(), line);
         }
@@ -185,7 +192,7 @@ mod tests {
     fn command_other_line_returns_error() {
         let errors = [
             "-R INPUT 1 -j DROP",
-            "-X MINE",
+            "-X",
             "-F",
             "INPUT",
             "-A  ",
@@ -193,11 +200,11 @@ mod tests {
         ]
         .map(|line| line.parse::<Command>().unwrap_err().to_string());
         insta::assert_snapshot!(errors.join("\n"), @r"
-        `-R INPUT 1 -j DROP` is not a rule: rules start with -A, -I, -D or -F
-        `-X MINE` is not a rule: rules start with -A, -I, -D or -F
-        `-F` is not a rule: rules start with -A, -I, -D or -F
-        `INPUT` is not a rule: rules start with -A, -I, -D or -F
-        `-A  ` is not a rule: rules start with -A, -I, -D or -F
+        `-R INPUT 1 -j DROP` is not supported: lines start with -A, -I, -D, -F, -N or -X, and name a chain
+        `-X` is not supported: lines start with -A, -I, -D, -F, -N or -X, and name a chain
+        `-F` is not supported: lines start with -A, -I, -D, -F, -N or -X, and name a chain
+        `INPUT` is not supported: lines start with -A, -I, -D, -F, -N or -X, and name a chain
+        `-A  ` is not supported: lines start with -A, -I, -D, -F, -N or -X, and name a chain
         `-I INPUT 0 -j DROP`: rules are numbered from 1
         ");
     }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::command::{Command, CommandError};
+use super::command::{Command, CommandError, Verb};
 use crate::input::{InputError, ProgramInput};
 
 /// Table of iptables.
@@ -143,8 +143,11 @@ impl IptablesScript {
         for (table, script) in later.tables {
             let block = self.table_mut(table);
             let mut declared: HashSet<String> = block.chains.iter().cloned().collect();
+            let deleted = block.deleted_chains();
             for chain in script.chains {
-                if declared.insert(chain.clone()) {
+                if deleted.contains(&chain) {
+                    block.push(Command::new_chain(chain));
+                } else if declared.insert(chain.clone()) {
                     block.chains.push(chain);
                 }
             }
@@ -238,6 +241,32 @@ impl TableScript {
         self.push(Command::insert(chain, rule));
     }
 
+    /// Returns the chains that the block creates, also those that it deletes again.
+    pub fn created_chains(&self) -> impl Iterator<Item = &str> {
+        let commands = self.commands.iter();
+        let created = commands.filter(|command| command.verb == Verb::NewChain);
+        let created = created.map(|command| command.chain.as_str());
+        self.chains.iter().map(String::as_str).chain(created)
+    }
+
+    /// Returns the chains that the commands delete and do not create again. The rendered block
+    /// declares its chains before all commands.
+    fn deleted_chains(&self) -> HashSet<String> {
+        let mut deleted = HashSet::new();
+        for command in &self.commands {
+            match command.verb {
+                Verb::DeleteChain => {
+                    deleted.insert(command.chain.clone());
+                }
+                Verb::NewChain => {
+                    deleted.remove(&command.chain);
+                }
+                Verb::Append | Verb::Insert | Verb::Delete | Verb::Flush => {}
+            }
+        }
+        deleted
+    }
+
     /// Whether the block changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -259,6 +288,9 @@ impl TableScript {
                 self.policies.push((name.to_owned(), policy.to_owned()));
             }
             (true, Some("-")) => {}
+            (false, Some("-")) if self.deleted_chains().contains(name) => {
+                self.push(Command::new_chain(name));
+            }
             (false, Some("-")) if self.chains.iter().any(|known| known == name) => {
                 self.push(Command::flush(name));
             }
@@ -346,6 +378,21 @@ mod tests {
             IptablesScript::parse(text).unwrap().to_string(),
             "*nat\n:X - [0:0]\n-A X -j RETURN\n-F X\nCOMMIT\n"
         );
+    }
+
+    #[test]
+    fn script_deleted_chain_is_created_again() {
+        let text = "*nat\n:X - [0:0]\n-X X\n:X - [0:0]\n-A X -j RETURN\n";
+        let mut script = IptablesScript::parse(text).unwrap();
+        let mut expected = "*nat\n:X - [0:0]\n-X X\n-N X\n-A X -j RETURN\n".to_owned();
+        assert_eq!(script.to_string(), format!("{expected}COMMIT\n"));
+        let later = IptablesScript::parse("*nat\n-F X\n-X X\n").unwrap();
+        script.append(later);
+        script.append(IptablesScript::parse("*nat\n:X - [0:0]\n-A X -j DROP\n").unwrap());
+        expected += "-F X\n-X X\n-N X\n-A X -j DROP\n";
+        assert_eq!(script.to_string(), format!("{expected}COMMIT\n"));
+        let chains = super::super::chains::Chains::from_script(&script).unwrap();
+        assert_eq!(chains.rules(Table::Nat, "X"), ["-j DROP"]);
     }
 
     #[test]
