@@ -1,5 +1,6 @@
 //! Parses the lines of a chain: its hook, its comment and its rules.
 
+use super::first_lines::FirstLines;
 use super::tokens::{Token, split_comment, tokenize};
 use crate::nft::{Chain, Hook, Rule};
 use crate::text::Line;
@@ -7,7 +8,12 @@ use crate::text::problem::{Problem, ProblemKind};
 use crate::tool::Format;
 
 /// Parses one line into a chain. `family` is the family of its table.
-pub(super) fn parse_line(chain: &mut Chain, line: Line<'_>, family: &str) -> Result<(), Problem> {
+pub(super) fn parse_line(
+    chain: &mut Chain,
+    lines: &mut FirstLines,
+    line: Line<'_>,
+    family: &str,
+) -> Result<(), Problem> {
     let line_problem = || {
         Problem::new(
             ProblemKind::UnknownLine(Format::Nft),
@@ -17,13 +23,7 @@ pub(super) fn parse_line(chain: &mut Chain, line: Line<'_>, family: &str) -> Res
     let words = split(line)?;
     match words.as_slice() {
         [keyword, comment_text] if keyword.is_unquoted("comment") && comment_text.is_quoted => {
-            if chain.comment.is_some() {
-                return Err(duplicate_error(
-                    "the comment of this chain",
-                    chain.line,
-                    line,
-                ));
-            }
+            lines.insert("comment", "the comment of this chain", line)?;
             chain.comment = Some(comment_text.text.to_owned());
             Ok(())
         }
@@ -33,9 +33,7 @@ pub(super) fn parse_line(chain: &mut Chain, line: Line<'_>, family: &str) -> Res
                 && !kind.is_quoted
                 && !name.is_quoted =>
         {
-            if chain.hook.is_some() {
-                return Err(duplicate_error("the hook of this chain", chain.line, line));
-            }
+            lines.insert("hook", "the hook of this chain", line)?;
             let properties_text = &line.text[name.range.end..];
             let mut parsed_hook = Hook {
                 kind: kind.text.to_owned(),
@@ -70,15 +68,6 @@ pub(super) fn split(line: Line<'_>) -> Result<Vec<Token<'_>>, Problem> {
             line.start + position..line.end(),
         )
     })
-}
-
-/// Creates the error for a second occurrence of a unique item of a chain, set or table.
-pub(super) fn duplicate_error(item: &str, first: u32, line: Line<'_>) -> Problem {
-    let item = item.to_owned();
-    Problem::new(
-        ProblemKind::Duplicate { item, line: first },
-        line.start..line.end(),
-    )
 }
 
 /// Whether the braces are balanced and correctly nested.

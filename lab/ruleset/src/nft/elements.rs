@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::first_lines::duplicate_error;
 use super::tokens::Token;
 use crate::nft::Element;
 use crate::text::Line;
@@ -100,7 +101,7 @@ impl ElementParser {
         }
         if let Some(first) = self.lines_by_key.insert(element.key.clone(), element.line) {
             let item = format!("entry `{}`", element.key);
-            return Err(super::chain::duplicate_error(&item, first, line));
+            return Err(duplicate_error(&item, first, line));
         }
         self.elements.push(element);
         Ok(())

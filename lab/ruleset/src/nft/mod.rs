@@ -4,6 +4,7 @@ mod batches;
 mod canonical;
 mod chain;
 mod elements;
+mod first_lines;
 mod model;
 mod parser;
 mod tokens;

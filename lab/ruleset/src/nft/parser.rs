@@ -1,7 +1,8 @@
 //! Parses a ruleset line by line.
 
-use super::chain::{self, duplicate_error, split};
+use super::chain::{self, split};
 use super::elements::ElementParser;
+use super::first_lines::{FirstLines, duplicate_error};
 use super::tokens::Token;
 use crate::nft::{Chain, Ruleset, Set, Table, TableObject};
 use crate::text::problem::{Problem, ProblemKind};
@@ -76,6 +77,10 @@ struct Parser {
     ruleset: Ruleset,
     table: Option<Table>,
     context: Context,
+    /// Lines of the properties of the table.
+    table_lines: FirstLines,
+    /// Lines of the properties of the set or chain that contains the next line.
+    object_lines: FirstLines,
 }
 
 impl Parser {
@@ -84,19 +89,21 @@ impl Parser {
         let Some(table) = &mut self.table else {
             self.table = Some(parse_table_header(&self.ruleset, &words, line)?);
             self.context = Context::Table;
+            self.table_lines = FirstLines::default();
             return Ok(());
         };
         let closes = matches!(words.as_slice(), [word] if word.is_unquoted("}"));
         match (std::mem::take(&mut self.context), closes) {
             (Context::Table, true) => self.ruleset.tables.extend(self.table.take()),
             (Context::Table, false) => {
-                let (within, wrong) = parse_table_line(table, &words, line);
+                let (within, wrong) = parse_table_line(table, &mut self.table_lines, &words, line);
                 self.context = within;
+                self.object_lines = FirstLines::default();
                 return wrong.map_or(Ok(()), Err);
             }
             (Context::Set(set), true) => table.sets.push(set),
             (Context::Set(mut set), false) => {
-                let read = parse_set_line(&mut set, &words, line);
+                let read = parse_set_line(&mut set, &mut self.object_lines, &words, line);
                 let (within, wrong) = match read {
                     Ok(Some(reader)) => (context_after_elements(set, reader), None),
                     Ok(None) => (Context::Set(set), None),
@@ -112,7 +119,8 @@ impl Parser {
             }
             (Context::Chain(chain), true) => table.chains.push(chain),
             (Context::Chain(mut chain), false) => {
-                let read = chain::parse_line(&mut chain, line, &table.family);
+                let read =
+                    chain::parse_line(&mut chain, &mut self.object_lines, line, &table.family);
                 self.context = Context::Chain(chain);
                 read?;
             }
@@ -187,16 +195,16 @@ fn parse_table_header(
 /// error.
 fn parse_table_line(
     table: &mut Table,
+    lines: &mut FirstLines,
     words: &[Token<'_>],
     line: Line<'_>,
 ) -> (Context, Option<Problem>) {
     let duplicate = |item: String, first: u32| duplicate_error(&item, first, line);
     match words {
         [keyword, comment] if keyword.is_unquoted("comment") && comment.is_quoted => {
-            let known = table.comment.replace(comment.text.to_owned());
-            let wrong =
-                known.map(|_| duplicate("the comment of this table".to_owned(), table.line));
-            (Context::Table, wrong)
+            let unique = lines.insert("comment", "the comment of this table", line);
+            table.comment = Some(comment.text.to_owned());
+            (Context::Table, unique.err())
         }
         [_, name, brace] if name.is_quoted && brace.is_unquoted("{") => {
             (Context::Table, Some(line_problem(line)))
@@ -245,57 +253,70 @@ fn parse_table_line(
 /// Parses a line of a set. Returns a reader if the line starts the elements.
 fn parse_set_line(
     set: &mut Set,
+    lines: &mut FirstLines,
     words: &[Token<'_>],
     line: Line<'_>,
 ) -> Result<Option<ElementParser>, Problem> {
     let Some((keyword, rest)) = words.split_first() else {
         return Ok(None);
     };
-    let again = || duplicate_error(&format!("`{}`", keyword.text), set.line, line);
-    let invalid_value = |value: &str, wanted: &'static str| {
+    let value = line.text[keyword.range.end..].trim();
+    let invalid_value = |expected: &'static str| {
         let value = value.to_owned();
-        let wrong = ProblemKind::InvalidValue {
-            value,
-            expected: wanted,
-        };
+        let wrong = ProblemKind::InvalidValue { value, expected };
         Problem::new(wrong, line.start..line.end())
     };
-    match (keyword.text, rest) {
-        ("elements", [equals, brace, entries @ ..])
-            if equals.is_unquoted("=") && brace.is_unquoted("{") =>
-        {
-            if !set.elements.is_empty() {
-                return Err(again());
+    let property = match keyword.text {
+        "typeof" => "type",
+        text => text,
+    };
+    let is_known = matches!(
+        property,
+        "elements" | "type" | "flags" | "timeout" | "size" | "comment"
+    );
+    if keyword.is_quoted
+        || (is_known && rest.is_empty())
+        || !(is_known || VERBATIM_PROPERTIES.contains(&property))
+    {
+        return Err(line_problem(line));
+    }
+    lines.insert(property, &format!("`{}`", keyword.text), line)?;
+    match property {
+        "elements" => {
+            let [equals, brace, entries @ ..] = rest else {
+                return Err(line_problem(line));
+            };
+            if !equals.is_unquoted("=") || !brace.is_unquoted("{") {
+                return Err(line_problem(line));
             }
             let mut reader = ElementParser::default();
             reader.parse_line(entries, line)?;
             return Ok(Some(reader));
         }
-        ("type" | "typeof", [_, ..]) if set.type_line.is_empty() => {
-            line.text.clone_into(&mut set.type_line);
-        }
-        ("flags", [_, ..]) if set.flags.is_empty() && !rest.iter().any(|word| word.is_quoted) => {
+        "type" => line.text.clone_into(&mut set.type_line),
+        "flags" => {
+            if rest.iter().any(|word| word.is_quoted) {
+                return Err(invalid_value("a list of flags"));
+            }
             let flags = rest.iter().filter(|word| !word.is_unquoted(","));
             set.flags = flags.map(|word| word.text.to_owned()).collect();
         }
-        ("timeout", [duration]) if set.timeout.is_none() => {
-            let seconds = parse_duration(duration.text);
-            set.timeout = Some(seconds.ok_or_else(|| invalid_value(duration.text, "a duration"))?);
+        "timeout" => {
+            let seconds = parse_duration(value);
+            set.timeout = Some(seconds.ok_or_else(|| invalid_value("a duration"))?);
         }
-        ("size", [number]) if set.size.is_none() => {
-            let size = number.text.parse().ok();
-            set.size = Some(size.ok_or_else(|| invalid_value(number.text, "a number"))?);
+        "size" => {
+            // Newer versions of nft also print the number of elements: `size 65535 # count 1`
+            // (nftables `src/rule.c`, `set_print_declaration`).
+            let size = value.split_once("# count ").map_or(value, |(size, _)| size);
+            let size = size.trim_end().parse().ok();
+            set.size = Some(size.ok_or_else(|| invalid_value("a number"))?);
         }
-        ("comment", [text]) if text.is_quoted && set.comment.is_none() => {
-            set.comment = Some(text.text.to_owned());
-        }
-        ("type" | "typeof" | "flags" | "timeout" | "size" | "comment", [_, ..]) => {
-            return Err(again());
-        }
-        (property, _) if VERBATIM_PROPERTIES.contains(&property) => {
-            set.properties.push(line.text.to_owned());
-        }
-        _ => return Err(line_problem(line)),
+        "comment" => match rest {
+            [text] if text.is_quoted => set.comment = Some(text.text.to_owned()),
+            _ => return Err(invalid_value("a quoted text")),
+        },
+        _ => set.properties.push(line.text.to_owned()),
     }
     Ok(None)
 }
@@ -333,6 +354,62 @@ fn parse_duration(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the errors of a table with one object, each with its line.
+    fn problems_in_object(object: &str, lines: &str) -> Vec<(usize, String)> {
+        let text =
+            format!("table ip t {{\n\tcomment \"first\"\n\t{object} o {{\n{lines}\t}}\n}}\n");
+        let problems = crate::nft::parse(&text).expect_err("an invalid text");
+        let problems = problems.iter().map(|problem| {
+            let line = text[..problem.range.start].matches('\n').count() + 1;
+            (line, problem.kind.to_string())
+        });
+        problems.collect()
+    }
+
+    #[test]
+    fn duplicate_property_names_line_of_first() {
+        for (object, first, second, item) in [
+            ("set", "timeout 3h", "timeout 4h", "`timeout`"),
+            ("set", "type ipv4_addr", "typeof ip saddr", "`typeof`"),
+            ("set", "size 2", "size 2", "`size`"),
+            ("set", "policy memory", "policy memory", "`policy`"),
+            (
+                "chain",
+                "comment \"a\"",
+                "comment \"b\"",
+                "the comment of this chain",
+            ),
+        ] {
+            let lines = format!("\t\tcounter\n\t\t{first}\n\t\t{second}\n");
+            let expected = format!("{item} is listed twice; first at line 5");
+            assert_eq!(problems_in_object(object, &lines), [(6, expected)]);
+        }
+    }
+
+    #[test]
+    fn invalid_property_of_set_names_value() {
+        for (property, message) in [
+            ("timeout 3h 5", "`3h 5` is not a duration"),
+            ("size many", "`many` is not a number"),
+            ("size 1 2", "`1 2` is not a number"),
+            (
+                "flags \"interval\"",
+                "`\"interval\"` is not a list of flags",
+            ),
+            ("comment words", "`words` is not a quoted text"),
+        ] {
+            let lines = format!("\t\t{property}\n");
+            assert_eq!(problems_in_object("set", &lines), [(4, message.to_owned())]);
+        }
+    }
+
+    #[test]
+    fn size_with_count_of_elements_is_parsed() {
+        let text = "table ip t {\n\tset s {\n\t\tsize 65535\t# count 1\n\t}\n}\n";
+        let ruleset = crate::nft::parse(text).unwrap();
+        assert_eq!(ruleset.tables[0].sets[0].size, Some(65_535));
+    }
 
     #[test]
     fn parse_duration_returns_seconds() {
