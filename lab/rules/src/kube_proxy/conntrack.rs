@@ -38,7 +38,7 @@ pub fn stale_entries(
     let version = proxy.version;
     let read_ports = |objects: &Objects<'_>| {
         let ports = service_ports(objects.services, version, family)?;
-        let endpoints = EndpointMap::new(objects.endpoint_slices, objects.node, version, family)?;
+        let endpoints = EndpointMap::new(objects, &ports, version, family)?;
         let udp = ports
             .into_iter()
             .filter(|port| port.protocol == Protocol::Udp)

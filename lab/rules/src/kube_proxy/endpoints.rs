@@ -5,16 +5,16 @@
 //! that watch `Endpoints` objects, follows what the endpoints controller derives from the same
 //! pods.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::KubeProxyError;
 use super::history::{
     ENDPOINTS_BY_IP, ENDPOINTS_OBJECTS, HEADLESS_LABEL, LABELS_APPLY_TO_BOTH, NODE_HINTS,
     TERMINATING_DUPLICATE_IGNORED, UNREADY_ENDPOINTS_KEPT,
 };
 use super::services::ServicePort;
 use super::version::Version;
+use super::{KubeProxyError, Objects};
 use crate::objects::{EndpointSlice, SliceEndpoint};
 use svclab_ruleset::{Family, Protocol};
 
@@ -64,24 +64,32 @@ struct Key {
 }
 
 impl EndpointMap {
-    /// Reads `slices` as kube-proxy on the node named `node` does.
+    /// Reads the slices of the services in `ports` as kube-proxy does.
+    ///
+    /// kube-proxy caches other slices, such as those of headless services, but writes no rules for
+    /// them.
     ///
     /// # Errors
     ///
     /// Returns a [`KubeProxyError`] for an address or protocol that the API server rejects.
     pub(crate) fn new(
-        slices: &[EndpointSlice],
-        node: &str,
+        objects: &Objects<'_>,
+        ports: &[ServicePort],
         version: Version,
         family: Family,
     ) -> Result<Self, KubeProxyError> {
+        let served: HashSet<(&str, &str)> = ports
+            .iter()
+            .map(|port| (port.namespace.as_str(), port.service.as_str()))
+            .collect();
         let mut map = Self::default();
-        for slice in slices {
+        for slice in objects.endpoint_slices {
             if let Some(service) = &slice.service
+                && served.contains(&(slice.namespace.as_str(), service.as_str()))
                 && is_watched(slice, version)
                 && slice.family == Some(family)
             {
-                map.add_slice(slice, service, node, version)?;
+                map.add_slice(slice, service, objects.node, version)?;
             }
         }
         for endpoints in map.by_port.values_mut() {
@@ -203,11 +211,35 @@ fn build_endpoint(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube_proxy::services::service_ports;
     use crate::objects::SERVICE_NAME;
     use serde_json::{Value, json};
 
     const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
     const HEADLESS: &str = "service.kubernetes.io/headless";
+
+    /// Reads slices in a cluster with the service `ns/svc`.
+    fn map_of_service(
+        slices: &[EndpointSlice],
+        version: &str,
+    ) -> Result<EndpointMap, KubeProxyError> {
+        let service = json!({
+            "metadata": {"namespace": "ns", "name": "svc"},
+            "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "p", "port": 80}]}
+        });
+        let services = [serde_json::from_value(service).unwrap()];
+        let objects = Objects {
+            node: "here",
+            nodes: &[],
+            services: &services,
+            endpoint_slices: slices,
+            service_cidrs: &[],
+            interface_addresses: &[],
+        };
+        let version = version.parse().unwrap();
+        let ports = service_ports(&services, version, Family::V4)?;
+        EndpointMap::new(&objects, &ports, version, Family::V4)
+    }
 
     /// Returns the endpoints of `ns/svc` as `IP:port`, each with its readiness, of slices that
     /// contain one endpoint each.
@@ -224,8 +256,7 @@ mod tests {
                 serde_json::from_value(slice).unwrap()
             })
             .collect();
-        let version = version.parse().unwrap();
-        let map = EndpointMap::new(&slices, "here", version, Family::V4).unwrap();
+        let map = map_of_service(&slices, version).unwrap();
         map.by_port
             .values()
             .flatten()
@@ -324,6 +355,34 @@ mod tests {
     }
 
     #[test]
+    fn endpoint_map_invalid_slice_matters_only_if_served() {
+        let map = |namespace: &str, service: &str, family: &str| {
+            let slice = json!({
+                "metadata": {"namespace": namespace, "labels": {SERVICE_NAME: service}},
+                "addressType": family,
+                "ports": [{"name": "p", "port": 8080}],
+                "endpoints": [{"addresses": ["10.244.1.x"]}]
+            });
+            map_of_service(&[serde_json::from_value(slice).unwrap()], "v1.30")
+        };
+        assert!(matches!(
+            map("ns", "svc", "IPv4"),
+            Err(KubeProxyError::EndpointSlice { .. })
+        ));
+        for (namespace, service, family) in [
+            ("ns", "headless", "IPv4"),
+            ("other", "svc", "IPv4"),
+            ("ns", "svc", "IPv6"),
+            ("ns", "svc", "FQDN"),
+        ] {
+            assert!(
+                map(namespace, service, family).is_ok(),
+                "{namespace}/{service} {family}"
+            );
+        }
+    }
+
+    #[test]
     fn endpoint_map_labelled_slice_is_ignored_by_version() {
         let is_watching = |version: &str, label: &str| {
             let slice = json!({
@@ -333,8 +392,7 @@ mod tests {
                 "endpoints": [endpoint("here", true, false)]
             });
             let slices = [serde_json::from_value(slice).unwrap()];
-            let version = version.parse().unwrap();
-            let map = EndpointMap::new(&slices, "here", version, Family::V4).unwrap();
+            let map = map_of_service(&slices, version).unwrap();
             !map.by_port.is_empty()
         };
         assert!(

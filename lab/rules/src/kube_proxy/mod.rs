@@ -163,7 +163,7 @@ pub fn rules(
     }
     let node = Node::find(objects, family)?;
     let ports = services::service_ports(objects.services, proxy.version, family)?;
-    let endpoints = EndpointMap::new(objects.endpoint_slices, objects.node, proxy.version, family)?;
+    let endpoints = EndpointMap::new(objects, &ports, proxy.version, family)?;
     iptables::rules(proxy, &node, &ports, &endpoints, family)
 }
 
@@ -186,7 +186,7 @@ pub fn ipvs_rules(
     }
     let node = Node::find(objects, family)?;
     let ports = services::service_ports(objects.services, proxy.version, family)?;
-    let endpoints = EndpointMap::new(objects.endpoint_slices, objects.node, proxy.version, family)?;
+    let endpoints = EndpointMap::new(objects, &ports, proxy.version, family)?;
     ipvs::rules(proxy, &node, &ports, &endpoints, family)
 }
 
@@ -216,7 +216,7 @@ pub fn nftables_rules(
     }
     let node = Node::find(objects, family)?;
     let ports = services::service_ports(objects.services, version, family)?;
-    let endpoints = EndpointMap::new(objects.endpoint_slices, objects.node, version, family)?;
+    let endpoints = EndpointMap::new(objects, &ports, version, family)?;
     let cidrs = nftables::service_cidrs(objects.service_cidrs, version, family)?;
     nftables::rules(proxy, &node, &ports, &endpoints, &cidrs, family)
 }

@@ -15,7 +15,7 @@ use super::history::{
     LOCAL_FOR_CLUSTER_IP_TYPE, PROXY_NAME_LABEL, UNNAMED_PORT_HAS_COLON, ZONE_HINTS,
 };
 use super::version::Version;
-use crate::objects::{PortSpec, Service, ServiceType};
+use crate::objects::{CLUSTER_IP, PortSpec, Service, ServiceType};
 use svclab_ruleset::{Family, Protocol};
 
 /// Port of a service, in one IP family.
@@ -92,6 +92,9 @@ pub fn ignore_reason(service: &Service, version: Version) -> Option<&'static str
         Some("is headless")
     } else if service.labels.headless && headless {
         Some("has the label service.kubernetes.io/headless")
+    } else if service.cluster_ips.is_empty() && !has_invalid_cluster_ip(service) {
+        // `ShouldSkipService` in `pkg/proxy/util`.
+        Some("has no cluster IP")
     } else {
         None
     }
@@ -107,7 +110,7 @@ pub fn ignore_reason(service: &Service, version: Version) -> Option<&'static str
 /// # Errors
 ///
 /// Returns a [`KubeProxyError`] for an address, network, port or protocol that the API server
-/// rejects.
+/// rejects, if kube-proxy serves the service in the family.
 pub fn service_ports(
     services: &[Service],
     version: Version,
@@ -118,15 +121,18 @@ pub fn service_ports(
         if ignore_reason(service, version).is_some() {
             continue;
         }
-        if let Some(invalid) = &service.invalid {
+        let mut cluster_ips = service.cluster_ips.iter();
+        let cluster_ip = cluster_ips.find(|ip| Family::from_ip(**ip) == family);
+        if let Some(invalid) = &service.invalid
+            && (cluster_ip.is_some() || has_invalid_cluster_ip(service))
+        {
             return Err(KubeProxyError::Service {
                 service: service.full_name(),
                 field: invalid.field,
                 value: invalid.value.clone(),
             });
         }
-        let mut cluster_ips = service.cluster_ips.iter();
-        if let Some(ip) = cluster_ips.find(|ip| Family::from_ip(**ip) == family) {
+        if let Some(ip) = cluster_ip {
             let service_ports = service.ports.iter();
             ports.extend(service_ports.map(|port| build_port(service, *ip, port, version)));
         }
@@ -140,6 +146,11 @@ pub fn service_ports(
         ))
     });
     Ok(ports)
+}
+
+fn has_invalid_cluster_ip(service: &Service) -> bool {
+    let invalid = service.invalid.as_ref();
+    invalid.is_some_and(|invalid| invalid.field == CLUSTER_IP)
 }
 
 fn build_port(
@@ -217,5 +228,57 @@ fn has_topology_hints(service: &Service, version: Version) -> bool {
         mode.is_some_and(|mode| !matches!(mode, "" | "disabled" | "Disabled"))
     } else {
         version.has(&ZONE_HINTS) && matches!(hints, Some("auto" | "Auto"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn ports(spec: &Value, family: Family) -> Result<Vec<ServicePort>, KubeProxyError> {
+        let service = json!({"metadata": {"namespace": "ns", "name": "svc"}, "spec": spec});
+        let service = serde_json::from_value(service).unwrap();
+        service_ports(&[service], "v1.30".parse().unwrap(), family)
+    }
+
+    #[test]
+    fn service_ports_invalid_field_matters_only_if_served() {
+        let invalid = |spec: Value| {
+            let mut with_ip = json!({"externalIPs": ["10.0.0.x"], "ports": [{"port": 80}]});
+            for (key, value) in spec.as_object().unwrap() {
+                with_ip[key] = value.clone();
+            }
+            with_ip
+        };
+        for spec in [
+            json!({"clusterIP": "None"}),
+            json!({"type": "ExternalName", "externalName": "example.org"}),
+            json!({}),
+            json!({"clusterIP": ""}),
+            json!({"clusterIP": "fd00::1"}),
+        ] {
+            assert_eq!(
+                ports(&invalid(spec.clone()), Family::V4),
+                Ok(Vec::new()),
+                "{spec}"
+            );
+        }
+        let error = |spec: Value, family| match ports(&invalid(spec), family) {
+            Err(KubeProxyError::Service { field, .. }) => field,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            error(json!({"clusterIP": "10.96.0.1"}), Family::V4),
+            "externalIPs"
+        );
+        assert_eq!(
+            error(json!({"clusterIP": "10.96.0.300"}), Family::V4),
+            "clusterIP"
+        );
+        assert_eq!(
+            error(json!({"clusterIP": "10.96.0.300"}), Family::V6),
+            "clusterIP"
+        );
     }
 }

@@ -18,6 +18,9 @@ const DEFAULT_AFFINITY_SECONDS: i32 = 10_800;
 /// (`validateAffinityTimeout` of kubernetes/kubernetes `pkg/apis/core/validation/validation.go`)
 const MAX_AFFINITY_SECONDS: u32 = 86_400;
 
+/// Name of the field with the cluster IPs in [`InvalidField`].
+pub(crate) const CLUSTER_IP: &str = "clusterIP";
+
 /// Service.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "core::Service")]
@@ -135,7 +138,7 @@ impl From<&core::Service> for Service {
         };
         let is_address = |text: &&String| !matches!(text.as_str(), "" | "None");
         let cluster_ips =
-            deduplicate(reader.ips("clusterIP", cluster_ip_texts().filter(is_address)));
+            deduplicate(reader.ips(CLUSTER_IP, cluster_ip_texts().filter(is_address)));
         let mut ports = Vec::new();
         for port in spec.ports.iter().flatten() {
             ports.extend(read_port(port, &mut reader));
