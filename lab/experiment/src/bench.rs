@@ -4,8 +4,7 @@
 //! the same case into its plan, which is faster than building a lab.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -13,6 +12,7 @@ use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::sleep;
 
+use crate::idle_labs::IdleLabs;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::Plan;
 use svclab_planner::delta::diff;
@@ -68,10 +68,27 @@ pub(crate) struct SlowNotice {
 pub(crate) struct Bench {
     slots: Semaphore,
     max_labs: usize,
-    idle: Mutex<Vec<RunningLab>>,
-    /// Number of trials that wait for room. While any waits, no lab is kept: idle labs of one case
-    /// would hold the room that another needs.
-    waiting: AtomicUsize,
+    idle: IdleLabs<RunningLab>,
+}
+
+/// Reason why a trial has no evidence.
+#[derive(Debug)]
+pub(crate) struct TrialError {
+    /// Origin of the lab if the lab was ready and its probes failed.
+    pub(crate) lab: Option<LabOrigin>,
+    pub(crate) error: KernelError,
+}
+
+impl From<KernelError> for TrialError {
+    fn from(error: KernelError) -> Self {
+        Self { lab: None, error }
+    }
+}
+
+impl From<TrialError> for KernelError {
+    fn from(failed: TrialError) -> Self {
+        failed.error
+    }
 }
 
 struct RunningLab {
@@ -88,8 +105,7 @@ impl Bench {
         Self {
             slots: Semaphore::new(max_labs),
             max_labs,
-            idle: Mutex::default(),
-            waiting: AtomicUsize::default(),
+            idle: IdleLabs::default(),
         }
     }
 
@@ -103,11 +119,11 @@ impl Bench {
         &self,
         agents: &AgentSource,
         mut trial: TrialRequest,
-    ) -> Result<(Evidence, LabOrigin), KernelError> {
+    ) -> Result<(Evidence, LabOrigin), TrialError> {
         let mut tries = RunCount::default();
         loop {
             match self.run_once(agents, &mut trial).await {
-                Err(error) if tries.should_retry(&error) => {}
+                Err(failed) if tries.should_retry(&failed.error) => {}
                 ran => return ran,
             }
         }
@@ -117,7 +133,7 @@ impl Bench {
         &self,
         agents: &AgentSource,
         trial: &mut TrialRequest,
-    ) -> Result<(Evidence, LabOrigin), KernelError> {
+    ) -> Result<(Evidence, LabOrigin), TrialError> {
         // The semaphore is never closed.
         let _slot = self.slots.acquire().await;
         if !trial.plan.steps.is_empty() {
@@ -132,24 +148,23 @@ impl Bench {
             Some(lab) => (lab, LabOrigin::Changed),
             None => (self.build(agents, trial).await?, LabOrigin::Built),
         };
-        let evidence = lab.probe(&mut trial.notice).await?;
-        if trial.lab != LabChoice::Single && self.waiting.load(Ordering::SeqCst) == 0 {
-            self.idle().push(lab);
+        let probed = lab.probe(&mut trial.notice).await;
+        let evidence = probed.map_err(|error| TrialError {
+            lab: Some(origin),
+            error,
+        })?;
+        if trial.lab != LabChoice::Single {
+            self.idle.keep(lab);
         }
         Ok((evidence, origin))
     }
 
     pub(crate) fn stop(&self, case: &str) {
-        self.idle().retain(|lab| lab.case != case);
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<RunningLab>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.update(|labs| labs.retain(|lab| lab.case != case));
     }
 
     fn take_idle(&self, trial: &TrialRequest) -> Option<RunningLab> {
-        let mut idle = self.idle();
-        match trial.lab {
+        self.idle.update(|idle| match trial.lab {
             LabChoice::Any => {
                 let index = idle.iter().rposition(|lab| lab.case == trial.case)?;
                 Some(idle.swap_remove(index))
@@ -163,7 +178,7 @@ impl Bench {
                 None
             }
             LabChoice::Single => None,
-        }
+        })
     }
 
     async fn build(
@@ -191,18 +206,16 @@ impl Bench {
     }
 
     async fn wait_for_room(&self, pool: &Pool, plan: &Plan) -> Option<PoolPermits> {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let _waiting = self.idle.start_waiting();
         let mut permit = pin!(pool.acquire_room(plan));
-        let room = tokio::select! {
+        tokio::select! {
             biased;
             room = &mut permit => room,
             () = std::future::ready(()) => {
-                self.idle().clear();
+                self.idle.update(Vec::clear);
                 permit.await
             }
-        };
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        room
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod bench;
 pub mod bisect;
 mod comparison;
+mod idle_labs;
 mod statistics;
 mod trial;
 pub mod verify;

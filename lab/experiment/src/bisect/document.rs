@@ -119,7 +119,8 @@ pub struct Trial {
     pub outcomes: Vec<OutcomeCount>,
     /// Side that the outcomes match.
     pub class: TrialClass,
-    /// Error with which the kernel refused the lab; absent if the lab was built.
+    /// Error with which the kernel refused the lab or could not start the probes; absent if the
+    /// probes ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }

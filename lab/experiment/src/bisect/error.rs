@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::pair::PairError;
 use super::symptom::Indistinguishable;
+use svclab_model::protocol::Failure;
 use svclab_runner::kernel::KernelError;
 
 /// Reason why a bisection has no result.
@@ -53,6 +54,14 @@ pub enum BisectError {
         name: String,
         /// Error message of the kernel.
         why: String,
+    },
+    /// The probes cannot run on the good or the bad side.
+    #[error("cannot run the probes of {name}: {failure}")]
+    NotProbed {
+        /// Name of the side.
+        name: String,
+        /// Failure of the probes.
+        failure: Failure,
     },
     /// The verification failed repeatedly.
     #[error(
@@ -104,6 +113,7 @@ impl BisectError {
                  built"
                     .to_owned(),
             ),
+            Self::NotProbed { failure, .. } => failure.remedy.clone(),
             Self::Pair(_) | Self::Kernel(_) => None,
         }
     }
@@ -120,6 +130,7 @@ pub(super) fn describe_count(differences: usize) -> String {
 mod tests {
     use super::*;
     use crate::bisect::symptom::MAX_CONNECTIONS;
+    use svclab_model::protocol::FailureKind;
 
     #[test]
     fn bisect_error_each_variant_has_message_and_help() {
@@ -150,6 +161,16 @@ mod tests {
             BisectError::BuildFailed {
                 name: bad.clone(),
                 why: "iptables-restore: line 3 failed".to_owned(),
+            },
+            BisectError::NotProbed {
+                name: bad.clone(),
+                failure: Failure {
+                    kind: FailureKind::Input,
+                    message: "cannot start probe call from node-1: Address already in use"
+                        .to_owned(),
+                    remedy: Some("use fewer connections".to_owned()),
+                    rejected: None,
+                },
             },
             BisectError::Unstable {
                 probe: "call".to_owned(),

@@ -55,7 +55,7 @@ impl CaseLabs<'_> {
             notice: None,
         };
         let agents = AgentSource::Pool(Arc::clone(self.pool));
-        self.bench.run(&agents, trial).await
+        Ok(self.bench.run(&agents, trial).await?)
     }
 }
 

@@ -183,6 +183,7 @@ impl CliError {
                 | BisectError::NoDifferences { .. }
                 | BisectError::NoProbe { .. }
                 | BisectError::BuildFailed { .. }
+                | BisectError::NotProbed { .. }
                 | BisectError::Pair(_),
             )
             | Self::Version(

@@ -90,6 +90,12 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                 let name = name.clone();
                 return Err(BisectError::BuildFailed { name, why });
             }
+            TrialResult::NotProbed(failure, _) => {
+                return Err(BisectError::NotProbed {
+                    name: name.clone(),
+                    failure,
+                });
+            }
         };
         self.push_trial(Trial {
             purpose: Purpose::Baseline,
@@ -148,6 +154,10 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                 }
             }
             TrialResult::Refused(why) => trial.refused = Some(why),
+            TrialResult::NotProbed(failure, origin) => {
+                trial.lab_origin = origin;
+                trial.refused = Some(failure.message);
+            }
         }
         let class = trial.class;
         self.push_trial(trial);
