@@ -39,7 +39,10 @@ pub fn main() -> ExitCode {
             init_logging();
             dispatch(&arguments)
         }
-        Err(error) if error.use_stderr() => Err(usage_error(error, std::env::args_os())),
+        Err(error) if error.use_stderr() => {
+            let arguments: Vec<OsString> = std::env::args_os().collect();
+            Err(usage_error(error, &arguments))
+        }
         // Help and version are not errors.
         Err(error) => {
             output::print_usage(&error.render())?;
@@ -66,13 +69,28 @@ fn run_catching_panics(command: impl FnOnce() -> CommandResult) -> u8 {
 }
 
 /// Names the argument that is not UTF-8, which clap does not.
-fn usage_error(error: clap::Error, mut arguments: impl Iterator<Item = OsString>) -> CliError {
-    match arguments.find(|argument| argument.to_str().is_none()) {
-        Some(argument) if error.kind() == UsageErrorKind::InvalidUtf8 => CliError::refused(
-            format!("argument `{}` is not UTF-8", argument.display()),
+fn usage_error(error: clap::Error, arguments: &[OsString]) -> CliError {
+    let ends_parsing = |index: &usize| {
+        let (parsed, rest) = arguments.split_at(index + 1);
+        let rest = rest
+            .iter()
+            .map(|argument| argument.to_string_lossy().into_owned().into());
+        let again = Arguments::try_parse_from(parsed.iter().cloned().chain(rest));
+        again.is_err_and(|error| error.kind() == UsageErrorKind::InvalidUtf8)
+    };
+    let refused = match error.kind() {
+        // A path may be any bytes, so that the first argument that is not UTF-8 may be valid.
+        UsageErrorKind::InvalidUtf8 => (0..arguments.len())
+            .filter(|index| arguments[*index].to_str().is_none())
+            .find(ends_parsing),
+        _ => None,
+    };
+    match refused {
+        Some(index) => CliError::refused(
+            format!("argument `{}` is not UTF-8", arguments[index].display()),
             "rename the file, or select the directory that contains it",
         ),
-        _ => CliError::Usage(error),
+        None => CliError::Usage(error),
     }
 }
 
@@ -140,15 +158,22 @@ mod tests {
 
     #[test]
     fn argument_not_utf8_is_named() {
-        let words = [
-            "svclab".into(),
-            "run".into(),
-            OsString::from_vec(b"lab\xff".into()),
-        ];
-        let error = Arguments::try_parse_from(words.clone()).expect_err("not UTF-8");
-        let error = usage_error(error, words.into_iter());
-        assert_eq!(error.to_string(), "argument `lab\u{fffd}` is not UTF-8");
-        assert_eq!(error.exit_code(), exit_code::INVALID_INPUT);
+        let with_invalid_byte = |byte| if byte == b'?' { 0xff } else { byte };
+        for line in [
+            "svclab run lab?",
+            "svclab run --report valid-path? lab? later?",
+        ] {
+            let words = line
+                .split(' ')
+                .map(|word| word.bytes().map(with_invalid_byte));
+            let arguments: Vec<OsString> = words
+                .map(|word| OsString::from_vec(word.collect()))
+                .collect();
+            let error = Arguments::try_parse_from(arguments.clone()).expect_err("not UTF-8");
+            let error = usage_error(error, &arguments);
+            assert_eq!(error.to_string(), "argument `lab\u{fffd}` is not UTF-8");
+            assert_eq!(error.exit_code(), exit_code::INVALID_INPUT);
+        }
     }
 
     #[test]
