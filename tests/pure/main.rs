@@ -2,5 +2,6 @@
 
 mod changed_dump;
 mod containment;
+mod dictionary;
 mod fake_agent;
 mod hostile;
