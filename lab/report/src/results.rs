@@ -118,6 +118,10 @@ pub struct CaseDocument {
     /// Number of further requests that are not listed in `refused`.
     #[serde(default, skip_serializing_if = "is_none_missed")]
     pub refused_missed: u64,
+    /// Number of connections with the source port of an earlier connection. Conntrack may treat
+    /// their packets as packets of the earlier connection.
+    #[serde(default, skip_serializing_if = "is_none_missed")]
+    pub repeated_ports: u64,
     /// Reason why the case has no verdict. Absent if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
@@ -285,6 +289,7 @@ impl From<&CaseResult> for CaseDocument {
             steps: case.steps.iter().map(StepDocument::from).collect(),
             refused: case.refused.clone(),
             refused_missed: case.refused_missed,
+            repeated_ports: case.repeated_ports,
             error: case.error.clone(),
         }
     }

@@ -39,10 +39,7 @@ impl<'a, W: Write> Github<'a, W> {
             let text = escape_data(&warning.to_string());
             writeln!(self.out, "::warning {}::{text}", properties.join(","))?;
         }
-        let renderer = CaseRenderer {
-            verbose: self.options.verbose,
-            rerun_command: &self.options.rerun_command,
-        };
+        let renderer = CaseRenderer::new(&self.options);
         for (lab, cases) in results.by_lab() {
             let counts = text::render_counts(Summary::from_cases(cases.iter().copied()));
             writeln!(
@@ -51,7 +48,7 @@ impl<'a, W: Write> Github<'a, W> {
                 escape_data(&format!("{lab}: {counts}"))
             )?;
             for case in &cases {
-                let text = format!("{}\n{}", CaseRenderer::head(case), renderer.details(case));
+                let text = format!("{}\n{}", renderer.head(case), renderer.details(case));
                 for line in printable(&strip_colours(&text)).lines() {
                     writeln!(self.out, "{}", inert(line))?;
                 }
@@ -95,8 +92,9 @@ impl<W: Write> Writer for Github<'_, W> {
                 }
             }
             self.out.flush()?;
+            let renderer = CaseRenderer::new(&self.options);
+            let text = markdown::render_page(results, &summary, renderer);
             if let Some(page) = &mut self.options.summary {
-                let text = markdown::render_page(results, &summary);
                 page.write_all(printable(&text).as_bytes())?;
                 page.flush()?;
             }
@@ -108,7 +106,7 @@ impl<W: Write> Writer for Github<'_, W> {
 /// Renders `::error file=…,line=…,title=…::DIFFERENCES`.
 fn annotation(case: &CaseResult, renderer: CaseRenderer<'_>) -> String {
     let mut properties = location_properties(case.location.as_ref());
-    let title = format!("{} {}", case.result.upper_case_name(), case.case);
+    let title = format!("{} {}", case.result.upper_case_name(), renderer.name(case));
     properties.push(format!("title={}", escape_property(&title)));
     let text = renderer.plain_details(case);
     format!("::error {}::{}", properties.join(","), escape_data(&text))
@@ -188,6 +186,32 @@ mod tests {
             "summary_failed_cases_are_in_table",
             String::from_utf8(page).unwrap()
         );
+    }
+
+    #[test]
+    fn log_and_summary_name_kernels_on_request() {
+        let mut page = Vec::new();
+        let log = render_run(
+            Format::Github,
+            Options {
+                summary: Some(Box::new(&mut page)),
+                names_kernels: true,
+                ..Options::default()
+            },
+        );
+        let page = String::from_utf8(page).unwrap();
+        let cases = fixture::results().cases;
+        let failed = cases
+            .iter()
+            .filter(|case| case.result == CaseStatus::Fail && !case.kernel.is_empty());
+        for case in failed {
+            let name = format!("FAIL {} on Linux {}", case.case, case.kernel);
+            let title = format!("title={}", escape_property(&name));
+            let row = format!("| FAIL | {} on Linux {} |", case.case, case.kernel);
+            assert!(log.lines().any(|line| line.starts_with(&name)), "{name}");
+            assert!(log.contains(&title), "{title}");
+            assert!(page.contains(&row), "{row}");
+        }
     }
 
     #[test]

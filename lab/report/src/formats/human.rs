@@ -21,19 +21,12 @@ impl<'a, W: Write> Human<'a, W> {
 
 impl<W: Write> Writer for Human<'_, W> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
-        let renderer = CaseRenderer {
-            verbose: self.options.verbose,
-            rerun_command: &self.options.rerun_command,
-        };
+        let renderer = CaseRenderer::new(&self.options);
         match event {
             Event::RunStarted { .. } | Event::CaseStarted { .. } => return Ok(()),
             Event::CaseEnded { result, .. } => {
                 // A single write per case keeps it apart from other output on the terminal.
-                let text = format!(
-                    "{}\n{}",
-                    CaseRenderer::head(result),
-                    renderer.details(result)
-                );
+                let text = format!("{}\n{}", renderer.head(result), renderer.details(result));
                 let text = text::with_colour(text, self.options.colour);
                 self.out.write_all(text.as_bytes())?;
             }
@@ -77,6 +70,23 @@ mod tests {
             rerun_command: "svclab run --kernel guest".to_owned(),
             ..Options::default()
         }));
+    }
+
+    #[test]
+    fn text_several_kernels_are_named() {
+        let text = render(Options {
+            names_kernels: true,
+            ..Options::default()
+        });
+        for case in fixture::results().cases {
+            let status = case.result.upper_case_name();
+            let mut head = format!("{status} {}", case.case);
+            if !case.kernel.is_empty() {
+                head = format!("{head} on Linux {}", case.kernel);
+            }
+            let is_head = |line: &str| line.starts_with(&format!("{head}  "));
+            assert!(text.lines().any(is_head), "{head}");
+        }
     }
 
     #[test]

@@ -33,11 +33,7 @@ impl<W: Write> Writer for Junit<'_, W> {
             duration: took,
         } = event
         {
-            let renderer = CaseRenderer {
-                verbose: self.options.verbose,
-                rerun_command: &self.options.rerun_command,
-            };
-            let xml = report(results, *took, renderer)
+            let xml = report(results, *took, CaseRenderer::new(&self.options))
                 .to_string()
                 .map_err(io::Error::other)?;
             self.out.write_all(xml.as_bytes())?;
@@ -194,11 +190,8 @@ mod tests {
         ] {
             let mut results = Results::new(std::collections::BTreeMap::new(), Vec::new());
             results.certificate = Some(certificate);
-            let renderer = CaseRenderer {
-                verbose: false,
-                rerun_command: "",
-            };
-            let xml = report(&results, Duration::ZERO, renderer)
+            let options = Options::default();
+            let xml = report(&results, Duration::ZERO, CaseRenderer::new(&options))
                 .to_string()
                 .unwrap();
             let read = Report::deserialize_from_str(&xml).unwrap();
@@ -213,11 +206,8 @@ mod tests {
             vec![fixture::passed("lab/a")],
         );
         results.interrupted = true;
-        let renderer = CaseRenderer {
-            verbose: false,
-            rerun_command: "",
-        };
-        let xml = report(&results, Duration::ZERO, renderer)
+        let options = Options::default();
+        let xml = report(&results, Duration::ZERO, CaseRenderer::new(&options))
             .to_string()
             .unwrap();
         let read = Report::deserialize_from_str(&xml).unwrap();

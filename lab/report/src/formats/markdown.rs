@@ -1,5 +1,6 @@
 //! Renders a run as a Markdown page: a table of the labs, and one of the cases that did not pass.
 
+use crate::text::case::CaseRenderer;
 use crate::text::expectation::{describe_check, describe_probe, describe_step};
 use crate::text::{self, certificate};
 use svclab_runner::results::{CaseResult, CaseStatus, Results, Summary};
@@ -8,7 +9,7 @@ use svclab_runner::results::{CaseResult, CaseStatus, Results, Summary};
 const MAX_ROWS: usize = 200;
 
 /// Renders the page. `summary` is the summary line of the run.
-pub(crate) fn render_page(results: &Results, summary: &str) -> String {
+pub(crate) fn render_page(results: &Results, summary: &str, renderer: CaseRenderer<'_>) -> String {
     let labs = results.by_lab();
     let labs = labs.iter().map(|(lab, cases)| {
         let counts = Summary::from_cases(cases.iter().copied());
@@ -31,7 +32,7 @@ pub(crate) fn render_page(results: &Results, summary: &str) -> String {
         .cases
         .iter()
         .filter(|case| case.result != CaseStatus::Pass);
-    let mut rows: Vec<String> = failed.flat_map(rows).collect();
+    let mut rows: Vec<String> = failed.flat_map(|case| rows(case, renderer)).collect();
     if !rows.is_empty() {
         parts.push("\n| | case | expected | seen |\n|---|---|---|---|\n".to_owned());
         let omitted = rows.len().saturating_sub(MAX_ROWS);
@@ -49,12 +50,12 @@ pub(crate) fn render_page(results: &Results, summary: &str) -> String {
     parts.concat()
 }
 
-fn rows(case: &CaseResult) -> Vec<String> {
+fn rows(case: &CaseResult, renderer: CaseRenderer<'_>) -> Vec<String> {
     let row = |expected: &str, seen: &str| {
         format!(
             "| {} | {} | {} | {} |\n",
             case.result.upper_case_name(),
-            escape_cell(&case.case),
+            escape_cell(&renderer.name(case)),
             escape_cell(expected),
             escape_cell(seen)
         )
@@ -102,6 +103,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::writer::Options;
     use svclab_runner::results::fixture;
 
     #[test]
@@ -115,9 +117,11 @@ mod tests {
     #[test]
     fn render_page_long_table_counts_omitted_rows() {
         let wrong = fixture::results().cases.remove(3);
-        let rows = rows(&wrong).len();
+        let options = Options::default();
+        let renderer = CaseRenderer::new(&options);
+        let rows = rows(&wrong, renderer).len();
         let cases = vec![wrong; MAX_ROWS];
-        let page = render_page(&Results::new(BTreeMap::new(), cases), "");
+        let page = render_page(&Results::new(BTreeMap::new(), cases), "", renderer);
         let left_out = format!("and {} more rows\n", MAX_ROWS * rows - MAX_ROWS);
         assert!(page.ends_with(&left_out), "{page}");
         assert_eq!(page.matches("| FAIL |").count(), MAX_ROWS);
@@ -126,7 +130,8 @@ mod tests {
     #[test]
     fn render_page_passed_run_has_no_table() {
         let results = Results::new(BTreeMap::new(), vec![fixture::passed("lab/a")]);
-        let page = render_page(&results, "1 passed");
+        let options = Options::default();
+        let page = render_page(&results, "1 passed", CaseRenderer::new(&options));
         assert!(!page.contains("expected"), "{page}");
     }
 }

@@ -7,7 +7,8 @@ use crate::text::expectation::{
     describe_check, describe_difference, describe_observed, describe_probe, describe_shifts,
     describe_step,
 };
-use crate::text::{join, refused, render_seconds, shell_quote, strip_colours};
+use crate::text::{count, join, refused, render_seconds, shell_quote, strip_colours};
+use crate::writer::Options;
 use svclab_judge::{Check, ClaimOutcome, Observed, ProbeOutcome, StepOutcome};
 use svclab_runner::results::flows::FlowOutcome;
 use svclab_runner::results::{CaseResult, CaseStatus, RunError};
@@ -27,14 +28,34 @@ const LABEL: Style = Style::new().dimmed();
 pub(crate) struct CaseRenderer<'a> {
     /// Whether to print everything observed and the claims, instead of only unexpected results.
     pub(crate) verbose: bool,
+    /// Whether to name the kernel with each case.
+    pub(crate) names_kernels: bool,
     /// Command that repeats a case, without the case name.
     pub(crate) rerun_command: &'a str,
 }
 
-impl CaseRenderer<'_> {
+impl<'a> CaseRenderer<'a> {
+    pub(crate) fn new(options: &'a Options<'_>) -> Self {
+        Self {
+            verbose: options.verbose,
+            names_kernels: options.names_kernels,
+            rerun_command: &options.rerun_command,
+        }
+    }
+
+    /// Renders the case's name, and its kernel if requested: `canal-stale-rule/stale=present on
+    /// Linux 6.12.9`.
+    pub(crate) fn name(self, case: &CaseResult) -> String {
+        if self.names_kernels && !case.kernel.is_empty() {
+            format!("{} on Linux {}", case.case, case.kernel)
+        } else {
+            case.case.clone()
+        }
+    }
+
     /// Renders the case as a line:
     /// `PASS canal-stale-rule/stale=present  call: timeout 1  (3.02 s)`.
-    pub(crate) fn head(case: &CaseResult) -> String {
+    pub(crate) fn head(self, case: &CaseResult) -> String {
         let style = match case.result {
             CaseStatus::Pass => PASS,
             CaseStatus::Fail => FAIL,
@@ -43,7 +64,7 @@ impl CaseRenderer<'_> {
         let mut parts = vec![format!(
             "{style}{}{style:#} {}",
             case.result.upper_case_name(),
-            case.case
+            self.name(case)
         )];
         match (&case.error, case.result) {
             (Some(error), _) => parts.push(error.kind.description().to_owned()),
@@ -58,7 +79,8 @@ impl CaseRenderer<'_> {
     }
 
     /// Renders the details, each line terminated by a newline. For a passed case without `verbose`,
-    /// these are only traffic shifts after steps and requests that API servers refused.
+    /// these are only traffic shifts after steps, requests that API servers refused, and repeated
+    /// source ports.
     pub(crate) fn details(self, case: &CaseResult) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
@@ -81,6 +103,9 @@ impl CaseRenderer<'_> {
         }
         for line in refused::render_lines(&case.refused, case.refused_missed) {
             text.heading(refused::LABEL, &[&line]);
+        }
+        if let Some(line) = describe_repeated_ports(case) {
+            text.heading(SOURCE_PORTS, &[&line]);
         }
         if let Some(error) = &case.error {
             text.error(error);
@@ -137,8 +162,25 @@ impl CaseRenderer<'_> {
         for line in refused::render_lines(&case.refused, case.refused_missed) {
             text.line(&format!("{}: {line}", refused::LABEL));
         }
+        if let Some(line) = describe_repeated_ports(case) {
+            text.line(&format!("{SOURCE_PORTS}: {line}"));
+        }
         text.0
     }
+}
+
+/// Label of the line about repeated source ports.
+const SOURCE_PORTS: &str = "source ports";
+
+fn describe_repeated_ports(case: &CaseResult) -> Option<String> {
+    let repeated = case.repeated_ports;
+    (repeated > 0).then(|| {
+        let connections = count(repeated, "connection has", "connections have");
+        format!(
+            "{connections} the port of an earlier connection, and conntrack may treat both \
+             as one; use fewer connections or a larger net.ipv4.ip_local_port_range"
+        )
+    })
 }
 
 fn summarize_probes(probes: &[ProbeOutcome]) -> String {
@@ -301,6 +343,7 @@ mod tests {
         };
         let renderer = CaseRenderer {
             verbose: false,
+            names_kernels: false,
             rerun_command: "svclab run",
         };
         let details = renderer.details(&case);
@@ -315,6 +358,7 @@ mod tests {
     fn details_failed_flow_has_reason_and_location() {
         let renderer = CaseRenderer {
             verbose: false,
+            names_kernels: false,
             rerun_command: "svclab run",
         };
         insta::assert_snapshot!(renderer.plain_details(&fixture::failed_flow()));

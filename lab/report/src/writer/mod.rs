@@ -16,6 +16,8 @@ pub struct Options<'a> {
     /// stdout, use `AutoStream::choice(&stdout()) != ColorChoice::Never` of anstream, which
     /// considers the terminal, `NO_COLOR` and `CLICOLOR_FORCE`.
     pub colour: bool,
+    /// Whether to name the kernel with each case, because several kernels run the same cases.
+    pub names_kernels: bool,
     /// Command that repeats a case, without the case name: `svclab run` with the options that the
     /// case depends on.
     pub rerun_command: String,
@@ -29,6 +31,7 @@ impl Default for Options<'_> {
         Self {
             verbose: false,
             colour: false,
+            names_kernels: false,
             rerun_command: "svclab run".to_owned(),
             summary: None,
         }

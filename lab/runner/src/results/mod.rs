@@ -140,6 +140,9 @@ pub struct CaseResult {
     pub refused: Vec<RejectedRequest>,
     /// Number of further requests that are not listed in `refused`.
     pub refused_missed: u64,
+    /// Number of connections with the source port of an earlier connection. Conntrack may treat
+    /// their packets as packets of the earlier connection.
+    pub repeated_ports: u64,
     /// Reason why the case has no verdict. Absent if it has one.
     pub error: Option<RunError>,
 }
@@ -304,6 +307,7 @@ impl CaseResult {
             steps: Vec::new(),
             refused: Vec::new(),
             refused_missed: 0,
+            repeated_ports: 0,
             error: None,
         }
     }

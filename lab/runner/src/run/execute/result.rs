@@ -1,6 +1,7 @@
 //! Builds the result of a case from its judgement and evidence.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::case_evidence::CaseEvidence;
@@ -13,6 +14,7 @@ use crate::run::prepare::Prepared;
 use crate::run::select::rerun_name;
 use svclab_judge::Judgement;
 use svclab_model::evidence::Evidence;
+use svclab_model::plan::{Plan, ProbeProtocol};
 
 /// Returns the result of a case without a verdict.
 pub(super) fn without_verdict(prepared: &Prepared, error: RunError) -> CaseResult {
@@ -63,11 +65,40 @@ pub(super) fn judged_result(
         steps: judgement.steps,
         refused: last.refused.clone(),
         refused_missed: last.refused_missed,
+        repeated_ports: count_repeated_ports(&prepared.plan, evidence),
         ..CaseResult::empty(&prepared.case.lab, &prepared.case.id)
     };
     result.location =
         flows::failed_flow_location(&result).or_else(|| prepared.expectation_location());
     result
+}
+
+/// Returns the number of connections with the source port of an earlier connection of the case. The
+/// agent repeats ports only if the source has few, as with a small `net.ipv4.ip_local_port_range`.
+fn count_repeated_ports(plan: &Plan, evidence: &Evidence) -> u64 {
+    let step_probes = plan.steps.iter().flat_map(|step| &step.probes);
+    let pings: Vec<&str> = plan
+        .probes
+        .iter()
+        .chain(step_probes)
+        .filter(|probe| probe.protocol == ProbeProtocol::Ping)
+        .map(|probe| probe.name.as_str())
+        .collect();
+    let later = evidence.steps.iter().map(|step| &*step.evidence);
+    let stages = std::iter::once(evidence).chain(later);
+    let mut last_by_port = HashMap::new();
+    let mut repeated = 0;
+    for attempt in stages.flat_map(|stage| &stage.attempts) {
+        let port = attempt.local_address.map_or(0, |address| address.port());
+        if port == 0 || pings.contains(&attempt.probe.as_str()) {
+            continue;
+        }
+        // A connection that stays open during a step has an attempt before and after it.
+        let connection = (attempt.probe.as_str(), attempt.index);
+        let earlier = last_by_port.insert(port, connection);
+        repeated += u64::from(earlier.is_some_and(|earlier| earlier != connection));
+    }
+    repeated
 }
 
 /// Splits an ended case into its result, its evidence if `with_evidence` is set, and its running
@@ -126,5 +157,53 @@ fn evidence_document(
             connections,
             steps,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use svclab_model::evidence::{Attempt, StepEvidence, Verdict};
+
+    fn attempt(probe: &str, index: u32, port: u16) -> Attempt {
+        Attempt {
+            probe: probe.to_owned(),
+            index,
+            verdict: Verdict::Connected,
+            endpoint: None,
+            seen_source: None,
+            local_address: Some(([10, 244, 1, 5], port).into()),
+            duration: Duration::ZERO,
+            settled: false,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn repeated_ports_of_all_stages_are_counted() {
+        let evidence = Evidence {
+            attempts: vec![
+                attempt("call", 0, 40_000),
+                attempt("call", 1, 40_001),
+                attempt("other", 0, 40_000),
+                attempt("open", 0, 40_002),
+            ],
+            steps: vec![StepEvidence {
+                evidence: Box::new(Evidence {
+                    // The first one is the same connection.
+                    attempts: vec![attempt("open", 0, 40_002), attempt("later", 0, 40_001)],
+                    ..Evidence::default()
+                }),
+                ..StepEvidence::default()
+            }],
+            ..Evidence::default()
+        };
+        assert_eq!(count_repeated_ports(&Plan::default(), &evidence), 2);
+        assert_eq!(
+            count_repeated_ports(&Plan::default(), &Evidence::default()),
+            0
+        );
     }
 }

@@ -185,6 +185,7 @@ fn report_options(arguments: &RunArguments) -> svclab_report::Options<'static> {
     svclab_report::Options {
         verbose: arguments.verbose,
         colour: has_colour_on_stdout(),
+        names_kernels: arguments.kernels.kernel == KernelChoice::All,
         rerun_command: rerun_command(arguments),
         summary: summary.map(|file| Box::new(file) as Box<dyn io::Write>),
     }
