@@ -2,7 +2,10 @@
 //! its commands and arguments exist.
 
 use std::collections::BTreeSet;
+use std::process::Output;
 
+use svclab_rules::kube_proxy::Version;
+use svclab_rules::kube_proxy::history::NFTABLES_MODE;
 use svclab_test_support::running::{Runtime, normalized};
 
 use crate::support::{project, run, stderr, stdout, svclab, svclab_without_drops};
@@ -59,23 +62,27 @@ fn without_varying_parts(line: &str) -> String {
     line[..time.unwrap_or(line.len())].to_owned()
 }
 
-#[test]
-fn readme_lab_run_prints_shown_output() {
-    let labs: Vec<Block> = blocks()
+/// Returns the block that contains the lab with this name.
+fn lab(name: &str) -> String {
+    let metadata = format!("kind: Lab\nmetadata: {{name: {name}}}");
+    let mut labs = blocks()
         .into_iter()
-        .filter(|block| block.language == "yaml" && block.text.contains("kind: Lab"))
-        .collect();
-    assert_eq!(labs.len(), 1, "README.md contains one complete lab");
+        .filter(|block| block.language == "yaml" && block.text.contains(&metadata));
+    let lab = labs.next().expect("README.md contains the lab").text;
+    assert!(labs.next().is_none(), "README.md contains the lab once");
+    lab
+}
+
+/// Runs a lab and compares the output with the shown output.
+fn check_lab_run(file: &str, text: &str) -> Output {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    std::fs::write(directory.path().join("node-port.yaml"), &labs[0].text)
-        .expect("the lab can be written");
+    std::fs::write(directory.path().join(file), text).expect("the lab can be written");
     let output = svclab()
         .current_dir(directory.path())
-        .args(["run", "node-port.yaml"])
+        .args(["run", file])
         .output()
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_eq!(stderr(&output), "");
     // Cases are printed as they end.
     let by_case = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(without_varying_parts).collect();
@@ -83,25 +90,61 @@ fn readme_lab_run_prints_shown_output() {
         lines
     };
     let printed = stdout(&output);
-    assert_eq!(
-        by_case(&printed),
-        by_case(&shown_output("svclab run node-port.yaml"))
-    );
+    let shown = shown_output(&format!("svclab run {file}"));
+    assert_eq!(by_case(&printed), by_case(&shown));
     let last = |text: &str| text.lines().last().map(without_varying_parts);
-    assert_eq!(
-        last(&printed),
-        last(&shown_output("svclab run node-port.yaml"))
-    );
+    assert_eq!(last(&printed), last(&shown));
+    output
+}
+
+#[test]
+fn readme_lab_run_prints_shown_output() {
+    let output = check_lab_run("node-port.yaml", &lab("node-port"));
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn readme_balancer_lab_run_prints_shown_output() {
+    let node_port = lab("node-port");
+    let objects = node_port
+        .split("---\n")
+        .filter(|object| object.contains("kind: Node\n") || object.contains("kind: Pod\n"));
+    let mut text = lab("balancer");
+    for object in objects {
+        text = format!("{text}---\n{object}");
+    }
+    check_lab_run("balancer.yaml", &text);
+}
+
+#[test]
+fn readme_balancer_properties_match_schema() {
+    let schema = std::fs::read_to_string(project().join("tests/schema/lab.v1.json"));
+    let schema: serde_json::Value =
+        serde_json::from_str(&schema.expect("the schema can be read")).expect("JSON");
+    let properties = &schema["$defs"]["LoadBalancerSpec"]["properties"];
+    let properties: BTreeSet<&str> = properties
+        .as_object()
+        .expect("properties")
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let text = readme();
+    let (_, section) = text
+        .split_once("### Load balancers\n")
+        .expect("the section");
+    let (section, _) = section.split_once("\n### ").expect("the next section");
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let shown: BTreeSet<&str> = rows
+        .filter_map(|row| row.split(['`', ':']).next())
+        .collect();
+    assert_eq!(shown, properties);
 }
 
 #[test]
 fn readme_running_lab_prints_shown_output() {
-    let lab = blocks()
-        .into_iter()
-        .find(|block| block.language == "yaml" && block.text.contains("kind: Lab"));
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("node-port.yaml");
-    std::fs::write(&file, lab.expect("a lab").text).expect("the lab can be written");
+    std::fs::write(&file, lab("node-port")).expect("the lab can be written");
     let runtime = Runtime::new(svclab_without_drops);
     let printed = runtime.up(&format!("{}/policy=Local", file.display()));
     let shown = shown_output("svclab up --detach node-port.yaml/policy=Local");
@@ -258,6 +301,21 @@ fn readme_commands_and_arguments_exist() {
     ] {
         assert!(known.contains(command), "README.md does not show {command}");
     }
+}
+
+#[test]
+fn readme_limits_contain_supported_versions() {
+    let (oldest, newest) = (Version::OLDEST, Version::NEWEST);
+    let nftables = Version::minors().find(|version| version.has(&NFTABLES_MODE));
+    let line = format!(
+        "- **kube-proxy**: iptables and ipvs modes from {oldest} to {newest}, nftables mode from {} \
+         to {newest}.",
+        nftables.expect("a version with nftables mode")
+    );
+    assert!(
+        readme().lines().any(|shown| shown == line),
+        "write in README.md, section Limits: {line}"
+    );
 }
 
 /// The list of checked features is the same on every machine; the results differ.
