@@ -1,6 +1,6 @@
 //! Defines the data type of a difference between versions of kube-proxy.
 
-use super::history::{NEWEST_MINOR, OLDEST_MINOR};
+use super::supported::{NEWEST_MINOR, OLDEST_MINOR};
 
 /// Behaviour that only some versions of kube-proxy have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,11 +8,6 @@
 
 use super::change::{HistoryEntry, VersionRange, history};
 
-/// Oldest supported minor version.
-pub(super) const OLDEST_MINOR: u8 = 9;
-/// Newest supported minor version. CONTRIBUTING.md lists the steps for a new version.
-pub(super) const NEWEST_MINOR: u8 = 36;
-
 history! {
     /// Objects that every mode reads: services, endpoints and nodes.
     OBJECTS;

@@ -4,6 +4,7 @@
 pub mod change;
 pub mod history;
 pub mod provenance;
+mod supported;
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +15,7 @@ use thiserror::Error;
 
 use crate::release::parse_numbers;
 use change::VersionRange;
-use history::{NEWEST_MINOR, OLDEST_MINOR};
+use supported::{NEWEST_MINOR, OLDEST_MINOR};
 
 /// Version of kube-proxy, `v1.18` or `v1.18.2`.
 ///

@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::Version;
 use super::change::VersionRange;
-use super::history::{NFTABLES_MODE, OLDEST_MINOR};
+use super::history::NFTABLES_MODE;
+use super::supported::OLDEST_MINOR;
 use svclab_model::plan::Mode;
 
 /// Evidence for the rules of a version.
