@@ -215,6 +215,7 @@ pub(crate) fn tallies_of_plan(plan: &Plan, evidence: &Evidence) -> IndexMap<Stri
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
     use std::time::Duration;
 
     use super::*;
@@ -230,6 +231,8 @@ mod tests {
             verdict,
             endpoint: by.map(str::to_owned),
             seen_source: None,
+            further_answers: Vec::new(),
+            progress: None,
             local_address: None,
             duration: Duration::ZERO,
             settled: false,
@@ -247,7 +250,11 @@ mod tests {
             },
             protocol: ProbeProtocol::Udp,
             connections: 1,
+            concurrency: None,
             bind: None,
+            source_port: None,
+            bytes: None,
+            datagrams: NonZeroU32::MIN,
             max_wait: Duration::from_secs(1),
             settle: false,
             after: None,

@@ -199,3 +199,98 @@ fn command_ambiguous_case_suggests_quoted_names() {
         assert_eq!(names, expected, "{text}");
     }
 }
+
+#[test]
+fn payload_of_lost_size_is_silent_and_reports_progress() {
+    // Path MTU discovery that fails: the node drops large packets, and no ICMP error says so.
+    let text = lab_with(&[
+        (
+            "      leftovers: {iptables: []}\n",
+            "      byHand: {iptables: [\"*mangle\", \"-A FORWARD -m length --length 1001:65535 -j DROP\"]}\n",
+        ),
+        ("web:80\"}", "web:80\", bytes: 100k, maxWait: 1s}"),
+        (CONNECTED, "{silent: 1}"),
+    ]);
+    let (_directory, path) = write_lab(text);
+    let path = path.display().to_string();
+    let output = run(&["run", "--kernel=host", &path]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let explained = stdout(&run(&["explain", "--kernel=host", &path]));
+    let progress = "The source sent 100000 of 100000 bytes, of which 0 were acknowledged, and received 0 bytes.";
+    assert!(
+        explained
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .contains(progress),
+        "{explained}"
+    );
+}
+
+#[test]
+fn payload_connections_and_datagrams_arrive() {
+    for probe in [
+        "bytes: 100k, connections: 5, concurrency: 1",
+        "bytes: 1MiB",
+        "sourcePort: 40000, connections: 3",
+    ] {
+        let count = if probe.contains("connections: 5") {
+            "5"
+        } else if probe.contains("connections: 3") {
+            "3"
+        } else {
+            "1"
+        };
+        let text = lab_with(&[
+            ("web:80\"}", &format!("web:80\", {probe}}}")),
+            ("{connected: 1,", &format!("{{connected: {count},")),
+        ]);
+        let (_directory, path) = write_lab(text);
+        let output = run(&["run", "--kernel=host", &path.display().to_string()]);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{probe}: {}{}",
+            stdout(&output),
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn invalid_traffic_settings_are_refused() {
+    for (probe, expected) in [
+        ("bytes: 0", "a number of bytes must be positive"),
+        ("bytes: -1", "a number of bytes, such as 1400 or 100k"),
+        ("bytes: many", "`many` is not a number of bytes"),
+        (
+            "bytes: 2M",
+            "2000000 bytes are more than a tcp probe can send: 1048576",
+        ),
+        (
+            "protocol: udp, bytes: 65508",
+            "65508 bytes are more than a udp probe can send: 65507",
+        ),
+        ("datagrams: 2", "a tcp probe sends no datagrams"),
+        (
+            "protocol: udp, datagrams: 1001",
+            "1001 datagrams of one socket, more than 1000",
+        ),
+        (
+            "sourcePort: 65535, connections: 2",
+            "2 connections from port 65535 need ports above 65535",
+        ),
+        ("concurrency: 0", "nonzero"),
+        ("sourcePort: 0", "nonzero"),
+    ] {
+        let text = lab_with(&[("web:80\"}", &format!("web:80\", {probe}}}"))]);
+        let (_directory, path) = write_lab(text);
+        let output = run(&["run", &path.display().to_string()]);
+        assert_eq!(output.status.code(), Some(2), "{probe}");
+        assert!(
+            stderr(&output).contains(expected),
+            "{probe}: {}",
+            stderr(&output)
+        );
+    }
+}

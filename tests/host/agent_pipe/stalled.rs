@@ -1,6 +1,7 @@
 //! Stops the agent for longer than any of its timeouts. The verdicts must equal those of an agent
 //! that is never stopped.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -37,7 +38,11 @@ fn probe(name: &str, to: &str, max_wait: Duration) -> Probe {
         },
         protocol: ProbeProtocol::Tcp,
         connections: 1,
+        concurrency: None,
         bind: None,
+        source_port: None,
+        bytes: None,
+        datagrams: NonZeroU32::MIN,
         max_wait,
         settle: false,
         after: None,

@@ -34,8 +34,27 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
+    /// Returns a socket that `open` binds to the source port of the probe, or to a port that the lab
+    /// has not used recently.
+    pub(crate) fn open_socket<E>(
+        &self,
+        probe: &Probe,
+        mut open: impl FnMut() -> io::Result<Result<Socket, E>>,
+    ) -> io::Result<Result<Socket, E>> {
+        if probe.source_port.is_none() {
+            return self.bind_unused(open);
+        }
+        let socket = open()?;
+        if let Ok(socket) = &socket
+            && let Some(address) = socket.local_addr()?.as_socket()
+        {
+            self.insert(address.port());
+        }
+        Ok(socket)
+    }
+
     /// Returns a socket that `open` binds to a port that the lab has not used recently.
-    pub(crate) fn bind_unused<E>(
+    fn bind_unused<E>(
         &self,
         mut open: impl FnMut() -> io::Result<Result<Socket, E>>,
     ) -> io::Result<Result<Socket, E>> {
@@ -74,14 +93,21 @@ pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EADDRINUSE as i32)
 }
 
-/// Returns the source address of a probe's socket, with port 0: the kernel assigns the port.
-pub(crate) fn source_address(probe: &Probe) -> SocketAddr {
+/// Binds the socket of a connection to the source address and port of its probe. Without a source
+/// port, the kernel assigns one.
+pub(crate) fn bind(socket: &Socket, probe: &Probe, connection: u32) -> io::Result<()> {
     let unspecified = if probe.target.address.is_ipv6() {
         IpAddr::from(Ipv6Addr::UNSPECIFIED)
     } else {
         IpAddr::from(Ipv4Addr::UNSPECIFIED)
     };
-    SocketAddr::new(probe.bind.unwrap_or(unspecified), 0)
+    let port = probe.source_port_of(connection);
+    if port.is_some() {
+        // An earlier connection of the same port may be in state TIME_WAIT.
+        socket.set_reuse_address(true)?;
+    }
+    let address = SocketAddr::new(probe.bind.unwrap_or(unspecified), port.unwrap_or(0));
+    socket.bind(&address.into())
 }
 
 #[cfg(test)]

@@ -79,8 +79,8 @@ impl<'a> ConvergenceProbes<'a> {
     fn start_attempt(&mut self, probe: &Probe) -> Result<(), Failure> {
         let ns = start::source_namespace(probe, self.namespaces)?;
         let begun = Instant::now();
-        let exchange = start::start_exchange(probe, ns)?;
         let number = self.sent;
+        let exchange = start::start_exchange(probe, number, ns)?;
         self.sent += 1;
         let timeout = ExchangeResult::without_answer(Verdict::Timeout, exchange.local, None);
         self.pending.push(to_attempt_unchecked(

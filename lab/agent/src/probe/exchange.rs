@@ -8,14 +8,17 @@ use std::pin::Pin;
 use nix::errno::Errno;
 
 use crate::runtime::max_wait::NoAnswer;
-use svclab_model::evidence::Verdict;
+use svclab_model::evidence::{Answer, Progress, Verdict};
 
 /// Result of an exchange, before it becomes an attempt of a probe.
 pub(crate) struct ExchangeResult {
     /// Verdict of the attempt.
     pub verdict: Verdict,
-    /// Name of the server that answered, and the client address that it saw.
-    pub answer: Option<(String, SocketAddr)>,
+    /// Servers that answered, and the client addresses that they saw: one for TCP, and one for each
+    /// answered datagram of UDP.
+    pub answers: Vec<Answer>,
+    /// How far the exchange came, for probes with a payload or several datagrams.
+    pub progress: Option<Progress>,
     /// Local address of the socket.
     pub local: Option<SocketAddr>,
     /// Error from the kernel.
@@ -45,7 +48,8 @@ impl ExchangeResult {
     ) -> Self {
         Self {
             verdict,
-            answer: None,
+            answers: Vec::new(),
+            progress: None,
             local,
             error,
             unreliable: None,
@@ -65,6 +69,11 @@ impl ExchangeResult {
             },
             ..Self::without_answer(verdict, local, None)
         }
+    }
+
+    /// Adds how far the exchange came.
+    pub(crate) fn with_progress(self, progress: Option<Progress>) -> Self {
+        Self { progress, ..self }
     }
 
     /// Creates the result of an exchange whose first packet the kernel rejected because of the

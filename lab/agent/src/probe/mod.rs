@@ -1,6 +1,7 @@
 //! Runs probes: starts exchanges, waits for their answers and settles timeouts.
 
 pub(crate) mod convergence_probes;
+mod datagrams;
 pub(crate) mod exchange;
 pub(crate) mod handshake;
 pub(crate) mod icmp_errors;

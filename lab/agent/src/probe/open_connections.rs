@@ -14,8 +14,8 @@ use crate::net::netns::NetNs;
 use crate::probe::exchange::ExchangeResult;
 use crate::probe::prober::to_attempt;
 use crate::probe::{start, tcp, udp};
-use crate::servers::server::{REQUEST_KEEP_OPEN, REQUEST_LAST};
-use svclab_model::evidence::Attempt;
+use crate::servers::payload::Request;
+use svclab_model::evidence::{Attempt, Verdict};
 use svclab_model::plan::{Probe, ProbeProtocol};
 use svclab_model::protocol::Failure;
 
@@ -51,7 +51,7 @@ pub(crate) async fn open(
         let ns = start::source_namespace(probe, namespaces)?;
         for number in 0..probe.connections {
             let started = Instant::now();
-            let first = start::run_in_namespace(probe, ns, || first_exchange(probe, ns))?;
+            let first = start::run_in_namespace(probe, ns, || first_exchange(probe, number, ns))?;
             exchanges.push(async move {
                 let (line, outcome) = first.await;
                 let attempt = to_attempt(&probe.name, number, started.elapsed(), outcome)?;
@@ -68,29 +68,33 @@ pub(crate) async fn open(
 }
 
 /// Sends the first packet. The calling thread must be in the namespace `ns`.
-fn first_exchange(probe: &Probe, ns: &NetNs) -> io::Result<FirstExchange> {
+fn first_exchange(probe: &Probe, number: u32, ns: &NetNs) -> io::Result<FirstExchange> {
     let max_wait = probe.max_wait;
-    let ns = ns.clone();
+    let request = Request {
+        keep_open: true,
+        bytes: probe.bytes,
+    };
+    let (probe, ns) = (probe.clone(), ns.clone());
     let refused = |error| -> FirstExchange {
         let outcome = ExchangeResult::rejected(error);
         Box::pin(std::future::ready((None, outcome)))
     };
     Ok(match probe.protocol {
-        ProbeProtocol::Tcp => match tcp::start_connection(probe, ns.ports())? {
+        ProbeProtocol::Tcp => match tcp::start_connection(&probe, number, ns.ports())? {
             Ok(mut stream) => Box::pin(async move {
                 if let Err(outcome) = tcp::wait_for_handshake(&stream, &ns, max_wait).await {
                     return (None, outcome);
                 }
-                let outcome = tcp::exchange(&mut stream, REQUEST_KEEP_OPEN, max_wait).await;
-                let is_open = outcome.answer.is_some();
+                let outcome = tcp::exchange(&mut stream, request, max_wait).await;
+                let is_open = !outcome.answers.is_empty();
                 (is_open.then_some(Connection::Tcp(stream)), outcome)
             }),
             Err(error) => refused(error),
         },
-        ProbeProtocol::Udp => match udp::open_socket(probe, ns.ports())? {
+        ProbeProtocol::Udp => match udp::open_socket(&probe, number, ns.ports())? {
             Ok(socket) => Box::pin(async move {
-                let outcome = udp::exchange(&socket, max_wait).await;
-                let answered = outcome.answer.is_some();
+                let outcome = udp::exchange(&socket, &probe, 0).await;
+                let answered = outcome.verdict == Verdict::Answered;
                 (answered.then_some(Connection::Udp(socket)), outcome)
             }),
             Err(error) => refused(error),
@@ -108,12 +112,15 @@ fn first_exchange(probe: &Probe, ns: &NetNs) -> io::Result<FirstExchange> {
 pub(crate) async fn exchange_again(open: Vec<OpenConnection>) -> Result<Vec<Attempt>, Failure> {
     let exchanges = open.into_iter().map(|open| async move {
         let started = Instant::now();
-        let max_wait = open.probe.max_wait;
         let outcome = match open.connection {
             Ok(Connection::Tcp(mut stream)) => {
-                tcp::exchange(&mut stream, REQUEST_LAST, max_wait).await
+                let request = Request {
+                    keep_open: false,
+                    bytes: open.probe.bytes,
+                };
+                tcp::exchange(&mut stream, request, open.probe.max_wait).await
             }
-            Ok(Connection::Udp(socket)) => udp::exchange(&socket, max_wait).await,
+            Ok(Connection::Udp(socket)) => udp::exchange(&socket, &open.probe, 0).await,
             Err(attempt) => return Ok(attempt),
         };
         to_attempt(&open.probe.name, open.number, started.elapsed(), outcome)

@@ -1,6 +1,7 @@
 //! Runs the probes of a plan in order.
 
 use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -40,7 +41,12 @@ pub(crate) async fn run(
     let mut running = StartedConnections::default();
     let mut remaining: Vec<u32> = probes.iter().map(|probe| probe.connections).collect();
     let mut done: Vec<(usize, Attempt)> = Vec::new();
-    let each = |index: usize| (0..probes[index].connections).map(move |number| (index, number));
+    // The connections that may start when the probe starts. Each that ends makes place for another.
+    let each = |index: usize| {
+        let probe = &probes[index];
+        let concurrency = probe.concurrency.map_or(u32::MAX, NonZeroU32::get);
+        (0..probe.connections.min(concurrency)).map(move |number| (index, number))
+    };
     let at_once = (0..probes.len()).filter(|at| probes[*at].after.is_none());
     let mut next: VecDeque<(usize, u32)> = at_once.flat_map(each).collect();
     loop {
@@ -80,6 +86,10 @@ pub(crate) async fn run(
         running
             .recent
             .retain(|(_, of, number)| *of != index || *number != attempt.index);
+        if let Some(concurrency) = probes[index].concurrency {
+            let started = probes[index].connections - remaining[index] + concurrency.get();
+            next.extend((started < probes[index].connections).then_some((index, started)));
+        }
         remaining[index] -= 1;
         done.push((index, attempt));
         if remaining[index] == 0 {
@@ -133,7 +143,7 @@ impl StartedConnections {
     ) -> Result<(), Failure> {
         let ns = start::source_namespace(probe, namespaces)?;
         let started = Instant::now();
-        let exchange = start::start_exchange(probe, ns)?;
+        let exchange = start::start_exchange(probe, number, ns)?;
         self.recent.push_back((started, probe_index, number));
         let (settle, settled) = oneshot::channel();
         let local = exchange.local;
@@ -184,13 +194,19 @@ pub(crate) fn to_attempt_unchecked(
     elapsed: Duration,
     outcome: ExchangeResult,
 ) -> Attempt {
-    let (endpoint, seen_source) = outcome.answer.unzip();
+    let mut answers = outcome.answers.into_iter();
+    let (endpoint, seen_source) = answers
+        .next()
+        .map(|answer| (answer.endpoint, answer.seen_source))
+        .unzip();
     Attempt {
         probe: probe.to_owned(),
         index: number,
         verdict: outcome.verdict,
         endpoint,
         seen_source,
+        further_answers: answers.collect(),
+        progress: outcome.progress,
         local_address: outcome.local,
         duration: elapsed,
         settled: false,

@@ -180,6 +180,8 @@ impl<'a> Settler<'a> {
             verdict: Verdict::Timeout,
             endpoint: None,
             seen_source: None,
+            further_answers: Vec::new(),
+            progress: None,
             local_address: Some(pending.local),
             duration: Duration::ZERO,
             settled: false,

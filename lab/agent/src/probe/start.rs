@@ -35,10 +35,14 @@ pub(crate) fn source_namespace<'n>(
 /// # Errors
 ///
 /// When a socket cannot be opened, or the probe is bound to an address that the namespace lacks.
-pub(crate) fn start_exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
+pub(crate) fn start_exchange(
+    probe: &Probe,
+    connection: u32,
+    ns: &NetNs,
+) -> Result<Exchange, Failure> {
     run_in_namespace(probe, ns, || match probe.protocol {
-        ProbeProtocol::Tcp => tcp::start(probe, ns),
-        ProbeProtocol::Udp => udp::start(probe, ns.ports()),
+        ProbeProtocol::Tcp => tcp::start(probe, connection, ns),
+        ProbeProtocol::Udp => udp::start(probe, connection, ns.ports()),
         ProbeProtocol::Ping => ping::start(probe),
     })
 }
@@ -69,6 +73,11 @@ fn cannot_start(probe: &Probe, error: &io::Error) -> Failure {
             kind: FailureKind::Input,
             message,
             remedy: Some(match probe.bind {
+                _ if ports::is_exhausted(error) && probe.source_port.is_some() => format!(
+                    "use another source port: one of {} is in use in {}",
+                    source_ports(probe),
+                    probe.namespace
+                ),
                 // A case has fewer connections than a namespace has ports.
                 _ if ports::is_exhausted(error) => {
                     format!(
@@ -95,8 +104,20 @@ fn cannot_start(probe: &Probe, error: &io::Error) -> Failure {
     failure::host(message, error)
 }
 
+/// Returns the source ports that a probe's connections have, as a user writes them.
+fn source_ports(probe: &Probe) -> String {
+    let [first, last] = [0, probe.connections.saturating_sub(1)]
+        .map(|connection| probe.source_port_of(connection).unwrap_or(0));
+    if first == last {
+        first.to_string()
+    } else {
+        format!("{first} to {last}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
     use std::time::Duration;
 
     use super::*;
@@ -114,7 +135,11 @@ mod tests {
                 },
                 protocol: ProbeProtocol::Tcp,
                 connections: 1,
+                concurrency: None,
                 bind: None,
+                source_port: None,
+                bytes: None,
+                datagrams: NonZeroU32::MIN,
                 max_wait: Duration::from_secs(1),
                 settle: false,
                 after: None,

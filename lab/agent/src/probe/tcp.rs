@@ -1,11 +1,12 @@
 //! Runs a TCP exchange: connects, sends a request, and reads the server's answer.
 
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use socket2::{Domain, Socket, Type};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use crate::net::netns::NetNs;
@@ -15,42 +16,53 @@ use crate::probe::handshake::{self, AnsweredSyn};
 use crate::runtime::max_wait;
 use crate::runtime::process_clock::ClockGuard;
 use crate::servers::answers;
-use crate::servers::server::{REQUEST_KEEP_OPEN, REQUEST_LAST};
-use svclab_model::evidence::Verdict;
+use crate::servers::payload::{self, Request};
+use svclab_model::evidence::{Progress, Verdict};
 use svclab_model::plan::Probe;
 
-/// Maximum number of bytes read of an answer.
-const MAX_ANSWER_BYTES: usize = 1024;
+/// Maximum number of bytes of an answer in which its first line must end.
+const MAX_LINE_BYTES: usize = 1024;
+
+/// Number of bytes read at once.
+const READ_BYTES: usize = 16 << 10;
 
 /// Connection whose SYN was sent, or the error of the kernel.
 pub(crate) type DialResult = Result<TcpStream, io::Error>;
 
 /// Sends the SYN. The calling thread must be in the namespace `ns`.
-pub(crate) fn start(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
+pub(crate) fn start(probe: &Probe, connection: u32, ns: &NetNs) -> io::Result<Exchange> {
     let max_wait = probe.max_wait;
+    let request = Request {
+        keep_open: false,
+        bytes: probe.bytes,
+    };
     let ns = ns.clone();
-    Ok(match start_connection(probe, ns.ports())? {
+    Ok(match start_connection(probe, connection, ns.ports())? {
         Ok(mut stream) => Exchange::new(stream.local_addr().ok(), async move {
             if let Err(outcome) = wait_for_handshake(&stream, &ns, max_wait).await {
                 return outcome;
             }
-            exchange(&mut stream, REQUEST_LAST, max_wait).await
+            exchange(&mut stream, request, max_wait).await
         }),
         Err(error) => Exchange::rejected(error),
     })
 }
 
-/// Sends the SYN from an unused source port, without a request. The calling thread must be in the
-/// source namespace.
-pub(crate) fn start_connection(probe: &Probe, ports: &Ports) -> io::Result<DialResult> {
+/// Sends the SYN from the probe's source port or an unused one, without a request. The calling
+/// thread must be in the source namespace.
+pub(crate) fn start_connection(
+    probe: &Probe,
+    connection: u32,
+    ports: &Ports,
+) -> io::Result<DialResult> {
     let to = probe.target.socket();
     let open = || {
         let kind = Type::STREAM.nonblocking().cloexec();
         let socket = Socket::new(Domain::for_address(to), kind, None)?;
-        socket.bind(&ports::source_address(probe).into())?;
+        ports::bind(&socket, probe, connection)?;
         Ok(Ok(socket))
     };
-    let socket = match ports.bind_unused(open)? {
+    let socket = match ports.open_socket(probe, open)? {
         Ok(socket) => socket,
         Err(error) => return Ok(Err(error)),
     };
@@ -109,49 +121,87 @@ pub(crate) async fn wait_for_handshake(
     }
 }
 
-/// Sends a request and reads the answer. After [`REQUEST_KEEP_OPEN`], the connection stays open.
+/// Sends a request and reads the answer.
 pub(crate) async fn exchange(
     stream: &mut TcpStream,
-    request: u8,
+    request: Request,
     max_wait: Duration,
 ) -> ExchangeResult {
     let local = stream.local_addr().ok();
+    let mut progress = Progress {
+        expected: request.request_bytes(),
+        ..Progress::default()
+    };
     let mut line = Vec::new();
     let exchange = async {
-        stream.write_all(&[request]).await?;
-        if request == REQUEST_KEEP_OPEN {
-            while !line.ends_with(b"\n") && line.len() < MAX_ANSWER_BYTES {
-                let mut byte = [0; 1];
-                if stream.read(&mut byte).await? == 0 {
-                    break;
-                }
-                line.extend(byte);
-            }
-            return Ok(line.len());
-        }
-        (&mut *stream)
-            .take(MAX_ANSWER_BYTES as u64)
-            .read_to_end(&mut line)
-            .await
+        request.write(stream, &mut progress.sent).await?;
+        read_answer(stream, request, &mut line, &mut progress.received).await
     };
     let result = max_wait::within(max_wait, exchange).await;
-    match (result, answers::accept(&line)) {
-        (Ok(Ok(_)), Some(answer)) => ExchangeResult {
+    progress.acknowledged = unacknowledged_bytes(stream)
+        .ok()
+        .map(|unacknowledged| progress.sent.saturating_sub(unacknowledged));
+    let failed = |cause| ExchangeResult::without_answer(Verdict::Reset, local, Some(cause));
+    let answer = payload::first_line(&line).and_then(answers::accept);
+    let result = match (result, answer) {
+        (Ok(Ok(true)), Some(answer)) => ExchangeResult {
             verdict: Verdict::Connected,
-            answer: Some(answer),
-            local,
-            error: None,
-            unreliable: None,
+            answers: vec![answer],
+            ..ExchangeResult::without_answer(Verdict::Connected, local, None)
         },
-        (Ok(Ok(_)), None) => {
+        (Ok(Ok(_)), None) if !line.is_empty() => failed(io::Error::other(
+            "the answer is not from a server of the lab",
+        )),
+        (Ok(Ok(_)), _) => {
             let cause = if line.is_empty() {
                 "the connection was closed without an answer"
             } else {
-                "the answer is not from a server of the lab"
+                "the connection was closed before the end of the answer"
             };
-            ExchangeResult::without_answer(Verdict::Reset, local, Some(io::Error::other(cause)))
+            failed(io::Error::other(cause))
         }
-        (Ok(Err(error)), _) => ExchangeResult::without_answer(Verdict::Reset, local, Some(error)),
+        (Ok(Err(error)), _) => failed(error),
         (Err(nothing), _) => ExchangeResult::timed_out(Verdict::Silent, local, nothing),
+    };
+    result.with_progress(request.bytes.map(|_| progress))
+}
+
+/// Reads an answer. Appends its line, and perhaps further bytes, to `line` and adds all bytes to
+/// `received`. Returns whether the answer was complete.
+async fn read_answer(
+    stream: &mut TcpStream,
+    request: Request,
+    line: &mut Vec<u8>,
+    received: &mut u64,
+) -> io::Result<bool> {
+    let size = u64::try_from(request.size()).unwrap_or(u64::MAX);
+    let mut chunk = vec![0; READ_BYTES];
+    loop {
+        let has_line = payload::first_line(line).is_some();
+        let is_complete = has_line && *received >= size;
+        if request.keep_open && is_complete {
+            return Ok(true);
+        }
+        if !has_line && line.len() >= MAX_LINE_BYTES {
+            return Ok(false);
+        }
+        let length = stream.read(&mut chunk).await?;
+        if length == 0 {
+            return Ok(is_complete);
+        }
+        *received += u64::try_from(length).unwrap_or(u64::MAX);
+        if !has_line {
+            line.extend_from_slice(&chunk[..length]);
+        }
     }
+}
+
+/// Returns the number of sent bytes that the peer has not acknowledged (Linux v6.12,
+/// `net/ipv4/tcp.c`, `tcp_ioctl`, `SIOCOUTQ`).
+fn unacknowledged_bytes(stream: &TcpStream) -> io::Result<u64> {
+    nix::ioctl_read_bad!(read_output_queue, nix::libc::TIOCOUTQ, nix::libc::c_int);
+    let mut bytes = 0;
+    // SAFETY: the kernel writes one integer.
+    unsafe { read_output_queue(stream.as_raw_fd(), &raw mut bytes) }?;
+    Ok(u64::try_from(bytes).unwrap_or(0))
 }

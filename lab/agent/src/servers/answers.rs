@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use svclab_model::evidence::Answer;
+
 /// Maximum number of recorded answers. The answer to a client that is not a probe stays on record
 /// until newer answers replace it.
 const MAX_RECORDED: usize = 1 << 16;
@@ -31,7 +33,7 @@ pub(crate) fn record(name: &Rc<str>, peer: SocketAddr) -> String {
 
 /// Parses an answer into the server's name and the client address that the server saw. Each
 /// recorded answer is accepted once. Returns `None` for any other line.
-pub(crate) fn accept(line: &[u8]) -> Option<(String, SocketAddr)> {
+pub(crate) fn accept(line: &[u8]) -> Option<Answer> {
     let (name, peer) = parse(line)?;
     RECORDED.with_borrow_mut(|given| {
         let index = given
@@ -39,7 +41,10 @@ pub(crate) fn accept(line: &[u8]) -> Option<(String, SocketAddr)> {
             .rposition(|(by, to)| **by == *name && *to == peer)?;
         given.remove(index)
     })?;
-    Some((name, peer))
+    Some(Answer {
+        endpoint: name,
+        seen_source: peer,
+    })
 }
 
 fn parse(line: &[u8]) -> Option<(String, SocketAddr)> {
@@ -56,7 +61,10 @@ mod tests {
     fn answer_is_accepted_once() {
         let peer: SocketAddr = "10.0.0.1:4242".parse().unwrap();
         let line = record(&Rc::from("pod/default/web"), peer);
-        let read = Some(("pod/default/web".to_owned(), peer));
+        let read = Some(Answer {
+            endpoint: "pod/default/web".to_owned(),
+            seen_source: peer,
+        });
         assert_eq!(accept(line.as_bytes()), read);
         assert_eq!(accept(line.as_bytes()), None);
     }

@@ -6,6 +6,7 @@ pub(crate) mod api;
 mod forwarder;
 pub(crate) mod health;
 mod marker;
+pub(crate) mod payload;
 mod pktinfo;
 pub(crate) mod server;
 mod service_health;

@@ -19,17 +19,26 @@ pub(super) fn enable(socket: &impl AsFd, local: IpAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives a datagram. Returns its sender and its destination address.
+/// Received datagram without its content.
+pub(super) struct ReceivedDatagram {
+    pub source: SocketAddr,
+    pub destination: IpAddr,
+    /// Number of bytes of the content.
+    pub bytes: usize,
+}
+
+/// Receives a datagram and drops its content.
 ///
 /// # Errors
 ///
 /// `WouldBlock` when no datagram is available.
-pub(super) fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
-    let mut bytes = [0; 2048];
-    let mut slices = [IoSliceMut::new(&mut bytes)];
+pub(super) fn receive(socket: RawFd) -> io::Result<ReceivedDatagram> {
+    let mut first_byte = [0];
+    let mut slices = [IoSliceMut::new(&mut first_byte)];
     let mut room = nix::cmsg_space!(nix::libc::in6_pktinfo);
-    let message =
-        recvmsg::<SockaddrStorage>(socket, &mut slices, Some(&mut room), MsgFlags::MSG_DONTWAIT)?;
+    // With `MSG_TRUNC`, the kernel returns the number of bytes of the whole datagram.
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
+    let message = recvmsg::<SockaddrStorage>(socket, &mut slices, Some(&mut room), flags)?;
     let peer = message
         .address
         .as_ref()
@@ -46,7 +55,11 @@ pub(super) fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
     });
     let asked = destination
         .ok_or_else(|| io::Error::other("received a datagram without a destination address"))?;
-    Ok((peer, asked))
+    Ok(ReceivedDatagram {
+        source: peer,
+        destination: asked,
+        bytes: message.bytes,
+    })
 }
 
 /// Sends a datagram from one of the namespace's addresses.

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use netlink_packet_route::AddressFamily;
 use socket2::{Domain, Socket, Type};
+use tokio::io::AsyncWriteExt as _;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -18,6 +18,7 @@ use crate::net::netlink::links;
 use crate::net::netns::NetNs;
 use crate::runtime::{failure, poll};
 use crate::servers::accept::accept;
+use crate::servers::payload::{self, Request};
 use crate::servers::{answers, forwarder, pktinfo, service_health};
 use svclab_model::plan::{Plan, ProbeProtocol, Server, ServerKind};
 use svclab_model::protocol::{Failure, FailureKind};
@@ -164,19 +165,14 @@ pub(super) fn bind(protocol: ProbeProtocol, address: SocketAddr) -> io::Result<S
     Ok(socket)
 }
 
-/// Request bytes: an answer after which the connection stays open, and the last answer.
-pub(crate) const REQUEST_KEEP_OPEN: u8 = b'!';
-pub(crate) const REQUEST_LAST: u8 = b'?';
-
-/// Reads a request byte before each answer, so that the verdict "connected" proves data in both
+/// Reads a request before each answer, so that the verdict "connected" proves data in both
 /// directions.
 async fn answer_requests(mut stream: TcpStream, peer: SocketAddr, name: Rc<str>) {
-    let mut request = [0; 1];
-    while stream.read_exact(&mut request).await.is_ok() {
-        let written = stream
-            .write_all(answers::record(&name, peer).as_bytes())
+    while let Ok(Some(request)) = Request::read(&mut stream).await {
+        let written = request
+            .answer(&mut stream, &answers::record(&name, peer))
             .await;
-        if written.is_err() || request[0] != REQUEST_KEEP_OPEN {
+        if written.is_err() || !request.keep_open {
             let _ = stream.shutdown().await;
             return;
         }
@@ -191,12 +187,13 @@ async fn answer_datagrams(socket: AsyncFd<Socket>, name: Rc<str>) {
         // The answer leaves from the destination address of the request, as from a correctly
         // configured server. A server with a wrong source address would be a separate incident.
         let received = ready.try_io(|socket| pktinfo::receive(socket.as_raw_fd()));
-        if let Ok(Ok((peer, destination))) = received {
+        if let Ok(Ok(request)) = received {
+            let answer = payload::padded(answers::record(&name, request.source), request.bytes);
             let _ = pktinfo::send(
                 socket.as_raw_fd(),
-                answers::record(&name, peer).as_bytes(),
-                peer,
-                destination,
+                &answer,
+                request.source,
+                request.destination,
             );
         }
     }

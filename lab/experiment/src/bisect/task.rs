@@ -53,6 +53,9 @@ pub(super) fn common_probes(task: &Task) -> Result<Vec<Probe>, BisectError> {
             && left.target == right.target
             && left.protocol == right.protocol
             && left.bind == right.bind
+            && left.source_port == right.source_port
+            && left.bytes == right.bytes
+            && left.datagrams == right.datagrams
     };
     let is_common = |probe: &&Probe| {
         let mut others = task.bad.probes.iter();

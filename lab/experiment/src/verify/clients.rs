@@ -32,7 +32,7 @@ pub(super) fn with_clients(
     let is_sender = |pod: &&Pod| !pod.host_network && pod.reference() == planned.namespace;
     let pod = pods.find(is_sender)?;
     // A dump contains no data about copies of a pod.
-    if !prepared.dumps.is_empty() || written.bind.is_some() {
+    if !prepared.dumps.is_empty() || written.bind.is_some() || written.source_port.is_some() {
         return None;
     }
     let copies = copies(prepared, pod, clients)?;

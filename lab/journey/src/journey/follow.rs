@@ -100,6 +100,7 @@ fn build_journey(
         number: attempt.index,
         verdict: attempt.verdict,
         error: attempt.error.clone(),
+        progress: attempt.progress,
         addresses,
         from: probe.namespace.clone(),
         packets: flights,

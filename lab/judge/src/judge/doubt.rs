@@ -166,6 +166,8 @@ mod tests {
             verdict: Verdict::Timeout,
             endpoint: None,
             seen_source: None,
+            further_answers: Vec::new(),
+            progress: None,
             local_address: None,
             duration: took,
             settled: false,

@@ -56,8 +56,9 @@ pub fn summarize(
     let mut sources = BTreeSet::new();
     for attempt in attempts.iter().filter(|attempt| attempt.probe == probe) {
         *observed.verdicts.entry(attempt.verdict).or_insert(0) += 1;
-        observed.endpoints.extend(attempt.endpoint.clone());
-        if let Some(source) = attempt.seen_source {
+        let endpoints = attempt.endpoints().map(str::to_owned);
+        observed.endpoints.extend(endpoints);
+        for source in attempt.seen_sources() {
             sources.insert(source.ip());
             observed.seen_sources.insert(book.name_of(source.ip()));
             if let Some(local) = attempt.local_address {

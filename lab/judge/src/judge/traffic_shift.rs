@@ -274,6 +274,8 @@ mod tests {
             verdict: Verdict::Connected,
             endpoint: Some(by.to_owned()),
             seen_source: Some(source.parse().unwrap()),
+            further_answers: Vec::new(),
+            progress: None,
             local_address: Some("10.0.0.1:4000".parse().unwrap()),
             duration: Duration::ZERO,
             settled: false,
@@ -286,6 +288,8 @@ mod tests {
             verdict,
             endpoint: None,
             seen_source: None,
+            further_answers: Vec::new(),
+            progress: None,
             ..answered_attempt("", "10.0.0.1:4000")
         }
     }

@@ -87,6 +87,12 @@ pub struct Attempt {
     /// Source address that the server saw. Absent if no server replied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_source: Option<SocketAddr>,
+    /// Answers to further datagrams of the same socket.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further_answers: Vec<Answer>,
+    /// How far the exchange came, for probes with a payload or several datagrams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
     /// Local address of the probe's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_address: Option<SocketAddr>,
@@ -99,4 +105,48 @@ pub struct Attempt {
     /// Error message of the operating system. Absent if there was no error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// Answer of a server to a datagram.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// Name that the server sent.
+    pub endpoint: String,
+    /// Source address that the server saw.
+    pub seen_source: SocketAddr,
+}
+
+/// How far the exchange of an attempt came. The unit is bytes of payload for TCP, and datagrams for
+/// UDP and ping.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// Amount that the source passed to its kernel.
+    pub sent: u64,
+    /// Amount of it that the other end acknowledged. TCP only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged: Option<u64>,
+    /// Amount that the source received.
+    pub received: u64,
+    /// Amount that a complete exchange has in each direction.
+    pub expected: u64,
+}
+
+impl Attempt {
+    /// Returns the names of the servers that answered.
+    pub fn endpoints(&self) -> impl Iterator<Item = &str> {
+        let further = self.further_answers.iter();
+        let further = further.map(|answer| answer.endpoint.as_str());
+        self.endpoint.as_deref().into_iter().chain(further)
+    }
+
+    /// Returns the source addresses that servers saw.
+    pub fn seen_sources(&self) -> impl Iterator<Item = SocketAddr> {
+        let further = self.further_answers.iter();
+        let further = further.map(|answer| answer.seen_source);
+        self.seen_source.into_iter().chain(further)
+    }
 }

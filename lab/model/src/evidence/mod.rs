@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::Backend;
 
-pub use attempt::{Attempt, Verdict};
+pub use attempt::{Answer, Attempt, Progress, Verdict};
 pub use connection::{AddressPair, ConntrackEntry, IpvsConnection, format_address};
 pub use dropped::{DropEvidence, DroppedPacket};
 pub use kernel_state::{KernelState, LinkState};

@@ -24,7 +24,10 @@ pub use delta::Delta;
 pub use forget::{ConntrackFilter, ReplySource};
 pub use health::HealthCheck;
 pub use link::{Link, LinkKind, Mac};
-pub use probe::{Count, MaxWait, Probe, ProbeProtocol, Server, ServerKind, Target};
+pub use probe::{
+    Count, MAX_DATAGRAM_BYTES, MAX_STREAM_BYTES, MaxWait, Probe, ProbeProtocol, Server, ServerKind,
+    Target,
+};
 pub use real_proxy::{API_ADDRESS, Mode, NFTABLES_TABLE, RealProxy, SyncTarget};
 pub use routing::{MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule};
 pub use step::{ApiUpdate, Step, probes_by_stage};

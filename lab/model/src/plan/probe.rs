@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -145,6 +146,13 @@ impl fmt::Display for MaxWait {
     }
 }
 
+/// Maximum number of payload bytes of a request over TCP. svclab does not measure throughput.
+pub const MAX_STREAM_BYTES: u32 = 1 << 20;
+
+/// Maximum number of payload bytes of a datagram or an echo request: of IPv4, without the headers
+/// of 20 and 8 bytes.
+pub const MAX_DATAGRAM_BYTES: u32 = 65_507;
+
 /// Number of connections of a probe.
 pub type Count = u32;
 
@@ -162,9 +170,23 @@ pub struct Probe {
     pub protocol: ProbeProtocol,
     /// Number of connections. The agent starts them in order, without waiting for the previous one.
     pub connections: Count,
+    /// Maximum number of connections that run at the same time; `None` for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<NonZeroU32>,
     /// Source address to bind to. `None` leaves the choice to the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<IpAddr>,
+    /// Source port of the first connection; the next connections have the next ports. `None` leaves
+    /// the choice to the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_port: Option<NonZeroU16>,
+    /// Minimum number of payload bytes of each request and of each answer. `None` for requests and
+    /// answers that are as short as possible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<NonZeroU32>,
+    /// Number of datagrams, or echo requests, that each socket sends one right after the other.
+    #[serde(default = "one_datagram", skip_serializing_if = "is_one_datagram")]
+    pub datagrams: NonZeroU32,
     /// Maximum time to wait for an answer.
     pub max_wait: Duration,
     /// Whether a timeout is reported as soon as the evidence proves it. If a case has such a probe,
@@ -174,6 +196,24 @@ pub struct Probe {
     /// Probe that must end before this probe starts. `None` starts the probe at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+}
+
+const fn one_datagram() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+const fn is_one_datagram(number: &NonZeroU32) -> bool {
+    number.get() == 1
+}
+
+impl Probe {
+    /// Returns the source port of a connection; `None` if the kernel chooses it.
+    #[must_use]
+    pub fn source_port_of(&self, connection: u32) -> Option<u16> {
+        let first = self.source_port?.get();
+        let offset = u16::try_from(connection).unwrap_or(u16::MAX);
+        Some(first.saturating_add(offset))
+    }
 }
 
 /// Destination of a probe.

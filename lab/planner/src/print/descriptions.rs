@@ -53,8 +53,20 @@ pub fn describe_probe(probe: &Probe) -> String {
         "{}: {} {} {noun}{plural} from {} to {to}",
         probe.name, probe.connections, probe.protocol, probe.namespace
     );
+    if let Some(concurrency) = probe.concurrency {
+        let _ = write!(line, ", at most {concurrency} at the same time");
+    }
     if let Some(bind) = probe.bind {
         let _ = write!(line, ", bound to {bind}");
+    }
+    if let Some(port) = probe.source_port {
+        let _ = write!(line, ", source ports from {port}");
+    }
+    if let Some(bytes) = probe.bytes {
+        let _ = write!(line, ", {bytes} bytes in each direction");
+    }
+    if probe.datagrams.get() > 1 {
+        let _ = write!(line, ", {} on each socket", probe.datagrams);
     }
     let _ = write!(
         line,

@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use crate::text::{count, push_wrapped, strip_colours};
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd};
 use svclab_judge::{AddressBook, conclusion, describe_rewrite, find_reply, find_request};
-use svclab_model::evidence::{AddressPair, Verdict};
+use svclab_model::evidence::{AddressPair, Progress, Verdict};
 use svclab_runner::results::journeys::CaseHead;
 use svclab_runner::results::{CaseResult, CaseStatus};
 use svclab_runner::run::CaseEvidence;
@@ -133,6 +133,9 @@ impl JourneyRenderer<'_> {
             push_wrapped(text, ITEM, &sentence, WIDTH);
         }
         let is_success = matches!(journey.verdict, Verdict::Connected | Verdict::Answered);
+        if let Some(progress) = journey.progress.filter(|_| !is_success) {
+            push_wrapped(text, ITEM, &describe_progress(progress), WIDTH);
+        }
         if self.brief && is_success && !self.verbose {
             return;
         }
@@ -400,6 +403,23 @@ fn without_port(journey: &Journey, text: &str) -> String {
     match journey.addresses {
         Some(called) => text.replace(&format!(":{}", called.source.port()), ""),
         None => text.to_owned(),
+    }
+}
+
+/// Describes how far an exchange came.
+fn describe_progress(progress: Progress) -> String {
+    let Progress {
+        sent,
+        acknowledged,
+        received,
+        expected,
+    } = progress;
+    match acknowledged {
+        Some(acknowledged) => format!(
+            "The source sent {sent} of {expected} bytes, of which {acknowledged} were \
+             acknowledged, and received {received} bytes."
+        ),
+        None => format!("{received} of {sent} datagrams were answered."),
     }
 }
 

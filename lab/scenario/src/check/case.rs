@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 
 use crate::check::lab::steps::probe_name_span;
 use crate::check::limits;
+use crate::check::traffic::{check_source_ports, check_traffic};
 use crate::expectation::{Expected, ProbeExpectation};
 use crate::lab::{LabSpec, Probe};
 use crate::sink::Sink;
@@ -109,11 +110,13 @@ fn check_probe_group(
     tree: &Tree,
     sink: &mut Sink,
 ) {
+    check_source_ports(probes, path, tree, sink);
     for (name, probe) in probes {
         let field_span = |field: &str| {
             tree.nearest(&[path, &[name.into(), field.into()]].concat())
                 .span
         };
+        check_traffic(probe, tree.nearest(&[path, &[name.into()]].concat()), sink);
         if probe.connections == 0 {
             sink.push(
                 Diagnostic::error(format!("probe `{name}` makes 0 connections"))

@@ -4,4 +4,5 @@ pub(crate) mod case;
 pub(crate) mod lab;
 pub(crate) mod limits;
 pub(crate) mod objects;
+pub(crate) mod traffic;
 pub(crate) mod unused;

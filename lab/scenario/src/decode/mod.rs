@@ -4,6 +4,7 @@
 //! mode, for Kubernetes objects, ignores and records unknown fields, as the API server does. The
 //! API types pass their field names to the deserializer, so both modes can suggest a correction.
 
+pub(crate) mod bytes;
 pub mod duration;
 pub(crate) mod error;
 pub(crate) mod spanned_error;

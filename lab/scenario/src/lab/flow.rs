@@ -2,6 +2,7 @@
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use crate::decode::values::AxisValues;
@@ -22,13 +23,31 @@ pub struct Flow {
     /// Protocol: `tcp`, `udp` or `ping`; default `tcp`.
     #[serde(default)]
     pub protocol: ProbeProtocol,
-    /// Number of connections, one after the other; default `spec.connections`.
+    /// Number of connections; default `spec.connections`.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub connections: Option<u32>,
+    /// Maximum number of connections at the same time: 1 opens each connection when the one before
+    /// has ended. By default, connections are opened in order without waiting.
+    #[serde(default)]
+    pub concurrency: Option<NonZeroU32>,
     /// Source address to which the caller binds its socket: one of its addresses, or a name of it.
     #[serde(default)]
     pub bind: Option<String>,
+    /// Source port of the first connection; the next connections have the next ports. By default,
+    /// the kernel assigns ports.
+    #[serde(default)]
+    pub source_port: Option<NonZeroU16>,
+    /// Size of each request and of each answer in bytes, such as `1400` or `100k`: for TCP the
+    /// payload of the connection in each direction (at most 1 MiB), for UDP and ping the payload of
+    /// a datagram (at most 65507 bytes). By default, both are short.
+    #[serde(default, deserialize_with = "crate::decode::bytes::bytes")]
+    #[schemars(schema_with = "crate::decode::bytes::schema")]
+    pub bytes: Option<NonZeroU32>,
+    /// Number of datagrams (UDP) or echo requests (ping) that each socket sends one right after the
+    /// other, at most 1000; default 1. A verdict `answered` needs an answer to each.
+    #[serde(default)]
+    pub datagrams: Option<NonZeroU32>,
     /// Maximum wait for an answer, such as `3s`; default `--max-wait` of the command line.
     #[serde(default, deserialize_with = "crate::decode::values::duration")]
     #[schemars(with = "Option<String>")]
@@ -61,7 +80,11 @@ impl Flow {
             to: self.to.clone(),
             protocol: self.protocol,
             connections,
+            concurrency: self.concurrency,
             bind: self.bind.clone(),
+            source_port: self.source_port,
+            bytes: self.bytes,
+            datagrams: self.datagrams,
             max_wait: self.max_wait,
             after: self.after.clone(),
             across: self.across.clone(),

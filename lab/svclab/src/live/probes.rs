@@ -47,14 +47,8 @@ impl RunningLab {
     ) -> Result<ProbeReport, RunError> {
         let Prepared { plan, cluster, .. } = &self.prepared;
         let spec = lab::Probe {
-            across: None,
-            from: request.from,
-            to: request.to,
-            protocol: request.protocol,
             connections: request.connections,
-            bind: None,
-            max_wait: None,
-            after: None,
+            ..lab::Probe::new(request.from, request.to, request.protocol)
         };
         let probe = plan_probe(
             cluster,

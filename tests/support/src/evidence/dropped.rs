@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use svclab_model::evidence::{DropEvidence, DroppedPacket, Evidence};
@@ -161,7 +162,11 @@ pub fn drop_plan(backend: Backend, times: u32, ttl_expires: bool) -> Plan {
             },
             protocol: way.protocol,
             connections: way.packets * times,
+            concurrency: None,
             bind: Some(way.from.into()),
+            source_port: None,
+            bytes: None,
+            datagrams: NonZeroU32::MIN,
             max_wait: MAX_WAIT,
             settle: false,
             after: None,

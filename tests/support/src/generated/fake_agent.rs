@@ -120,6 +120,8 @@ fn expected_attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
             verdict,
             endpoint: answers.then_some(pod),
             seen_source: answers.then_some(source),
+            further_answers: Vec::new(),
+            progress: None,
             local_address: Some(source),
             duration: Duration::from_millis(1),
             settled: false,

@@ -4,6 +4,7 @@ mod after_chain;
 pub(crate) mod held_ports;
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -128,7 +129,10 @@ fn resolve_probe(
     let longest = order.max_wait.limit;
     let mut planned =
         plan_probe(group.cluster, namespaces, name, probe, longest).map_err(problem_at)?;
-    planned.settle = order.max_wait.settle && can_settle_timeout(order, name, probe);
+    // The proof of a timeout follows one datagram without fragments.
+    let is_provable =
+        probe.protocol == ProbeProtocol::Tcp || (probe.bytes, probe.datagrams) == (None, None);
+    planned.settle = order.max_wait.settle && is_provable && can_settle_timeout(order, name, probe);
     if let Some(after) = &probe.after {
         after_chain::check_after_chain(siblings, name, after)
             .map_err(|error| problem_at(("after", error)))?;
@@ -182,7 +186,11 @@ pub fn plan_probe(
         target: to,
         protocol: probe.protocol,
         connections: probe.connections,
+        concurrency: probe.concurrency,
         bind,
+        source_port: probe.source_port,
+        bytes: probe.bytes,
+        datagrams: probe.datagrams.unwrap_or(NonZeroU32::MIN),
         max_wait: probe.max_wait.unwrap_or(default_max_wait),
         settle: false,
         after: probe.after.clone(),

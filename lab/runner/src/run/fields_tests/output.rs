@@ -117,6 +117,8 @@ fn connected<'p>(probes: impl Iterator<Item = &'p Probe>) -> Evidence {
         verdict: Verdict::Connected,
         endpoint: Some("pod/default/near".to_owned()),
         seen_source: Some(([10, 244, 1, 9], 40_000).into()),
+        further_answers: Vec::new(),
+        progress: None,
         local_address: Some(([10, 244, 1, 9], 40_000).into()),
         duration: Duration::from_millis(1),
         settled: false,

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::check::lab::{check_selector, steps};
+use crate::check::traffic::check_traffic;
 use crate::expectation::{ProbeExpectation, ROW_KEYS};
 use crate::lab::LabSpec;
 use crate::lab::flow::{Fact, FailureVerdict, Flow, FlowRow};
@@ -47,6 +48,9 @@ pub(crate) fn check_flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                     .with_help("add a row: `expect: [{connected: 1}]`, or `expect: [{any: true}]` if the outcome does not matter"),
             );
         }
+        let connections = flow.connections.unwrap_or(spec.connections);
+        let node = flows_tree.get(name).unwrap_or(flows_tree);
+        check_traffic(&flow.probe(connections), node, sink);
         for (index, row) in flow.expect.iter().enumerate() {
             let path = crate::path!["spec", "flows", name.as_str(), "expect", index];
             self::check_flow_row(spec, (name, flow), row, (tree, path), sink);

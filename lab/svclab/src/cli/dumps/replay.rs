@@ -81,16 +81,7 @@ fn with_probes(case: &Case, arguments: &ReplayArguments) -> Case {
     let mut case = case.clone();
     let spec = Arc::make_mut(&mut case.spec);
     for (index, (from, to)) in arguments.probe.iter().enumerate() {
-        let probe = Probe {
-            from: from.clone(),
-            to: to.clone(),
-            protocol: ProbeProtocol::default(),
-            connections: 1,
-            bind: None,
-            max_wait: None,
-            after: None,
-            across: None,
-        };
+        let probe = Probe::new(from.clone(), to.clone(), ProbeProtocol::default());
         spec.probes.insert(format!("probe-{}", index + 1), probe);
     }
     case

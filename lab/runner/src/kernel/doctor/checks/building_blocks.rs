@@ -1,6 +1,7 @@
 //! Building blocks of the feature checks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
@@ -110,7 +111,11 @@ pub(super) fn with_probe(mut plan: Plan, address: IpAddr, port: u16, max_wait: D
         target: Target { address, port },
         protocol: ProbeProtocol::Tcp,
         connections: 1,
+        concurrency: None,
         bind: None,
+        source_port: None,
+        bytes: None,
+        datagrams: NonZeroU32::MIN,
         max_wait,
         settle: false,
         after: None,

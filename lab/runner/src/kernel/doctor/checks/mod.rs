@@ -435,6 +435,8 @@ mod tests {
                 verdict: Verdict::Connected,
                 endpoint: None,
                 seen_source: None,
+                further_answers: Vec::new(),
+                progress: None,
                 local_address: None,
                 duration: Duration::ZERO,
                 error: None,
