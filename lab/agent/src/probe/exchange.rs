@@ -17,7 +17,7 @@ pub(crate) struct ExchangeResult {
     /// Servers that answered, and the client addresses that they saw: one for TCP, and one for each
     /// answered datagram of UDP.
     pub answers: Vec<Answer>,
-    /// How far the exchange came, for probes with a payload or several datagrams.
+    /// Progress of the exchange, for probes with a payload or several datagrams.
     pub progress: Option<Progress>,
     /// Local address of the socket.
     pub local: Option<SocketAddr>,

@@ -37,7 +37,7 @@ pub struct Journey {
     /// Error of the operating system if it rejected the connection before sending a packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How far the exchange came, for probes with a payload or several datagrams.
+    /// Progress of the exchange, for probes with a payload or several datagrams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<evidence::Progress>,
     /// Addresses of the connection in the source's own socket; absent if the socket never had an

@@ -90,7 +90,7 @@ pub struct Attempt {
     /// Answers to further datagrams of the same socket.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further_answers: Vec<Answer>,
-    /// How far the exchange came, for probes with a payload or several datagrams.
+    /// Progress of the exchange, for probes with a payload or several datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// Local address of the probe's socket.
@@ -117,7 +117,7 @@ pub struct Answer {
     pub seen_source: SocketAddr,
 }
 
-/// How far the exchange of an attempt came. The unit is bytes of payload for TCP, and datagrams for
+/// Progress of the exchange of an attempt. The unit is bytes of payload for TCP, and datagrams for
 /// UDP and ping.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,

@@ -76,7 +76,7 @@ pub(crate) fn check_traffic(probe: &Probe, node: &Tree, sink: &mut Sink) {
 }
 
 /// Checks that no two probes of one stage have the same source ports in the same namespace: svclab
-/// tells connections apart by their source addresses.
+/// distinguishes connections by their source addresses.
 pub(crate) fn check_source_ports(
     probes: &IndexMap<String, Probe>,
     path: &[PathSegment],
