@@ -9,6 +9,7 @@ use svclab_runner::kernel::guest::Deadlines;
 use svclab_runner::kernel::{Agent, KernelError};
 use svclab_test_support::block_on;
 use svclab_test_support::cases::prepare_case;
+use svclab_test_support::evidence::single_stage;
 use svclab_test_support::guests::new_guest;
 use svclab_test_support::processes::{HeldProcess, is_qemu};
 
@@ -67,7 +68,8 @@ fn guest_runs_labs_in_sequence_and_parallel() {
                 agent.build(prepared.plan.clone())
             );
             for session in [first, second] {
-                let evidence = session.expect("a lab").probe().await.expect("evidence");
+                let evidence =
+                    single_stage(session.expect("a lab").probe().await.expect("evidence"));
                 assert!(
                     prepared
                         .judge()
@@ -92,7 +94,7 @@ fn guest_clock_matches_host_clock() {
                 .expect("the time is after 1970")
         };
         let before = now();
-        let evidence = session.probe().await.expect("evidence");
+        let evidence = single_stage(session.probe().await.expect("evidence"));
         let after = now();
         // After its start, the guest's clock runs on its own ticks.
         let slack = Duration::from_millis(500);
@@ -133,11 +135,13 @@ fn guests_of_same_snapshot_choose_different_endpoints() {
         let chosen = block_on(async {
             let guest = new_guest(series).await;
             let mut plan = prepared.plan.clone();
-            plan.probes.retain(|probe| probe.name == "podToClusterIP");
+            plan.stages[0]
+                .probes
+                .retain(|probe| probe.name == "podToClusterIP");
             let clones = (0..3).map(|_| async {
                 let agent = guest.start().await.expect("a guest");
                 let mut session = agent.build(plan.clone()).await.expect("a lab");
-                let evidence = session.probe().await.expect("evidence");
+                let evidence = single_stage(session.probe().await.expect("evidence"));
                 let endpoints = evidence
                     .attempts
                     .into_iter()

@@ -11,6 +11,7 @@ use serde_json::Value;
 use svclab_model::plan::{self, EvidenceRequest, Link, LinkKind, Mac, Namespace, Plan};
 use svclab_rules::kube_proxy::{KubeProxy, Mode, flags};
 use svclab_runner::kernel::{Agent, Session};
+use svclab_test_support::evidence::single_stage;
 
 use crate::cluster::{Cluster, NODE};
 use crate::differences::{self, Texts};
@@ -193,7 +194,7 @@ impl ProxyNode {
         // Starting a program in a guest is slow and takes time from the kube-proxy, so this reads
         // evidence. The last action of a sync unbinds unneeded addresses, such as that of the
         // previous marker.
-        let evidence = self.session.probe().await?;
+        let evidence = self.single_stage(session.probe().await?);
         let links = evidence.kernel_state.values().flat_map(|held| &held.links);
         let bound: BTreeSet<String> = links
             .flat_map(|link| &link.addresses)

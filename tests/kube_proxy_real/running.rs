@@ -86,7 +86,7 @@ fn assert_node_prints(runtime: &Runtime, command: &[&str], text: &str) -> Result
 fn assert_explained(runtime: &Runtime, verdict: &str) -> Result<(), Failed> {
     let text = run_command(runtime, &["explain", "--running", "--format=json"])?;
     let document: Value = serde_json::from_str(&text)?;
-    let connection = &document["cases"][0]["connections"][0];
+    let connection = &document["cases"][0]["stages"][0]["connections"][0];
     if connection["verdict"] == verdict && text.contains("KUBE-") {
         Ok(())
     } else {

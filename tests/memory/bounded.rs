@@ -37,8 +37,8 @@ struct AgentReply {
 
 /// Evidence in which all required fields but one are empty.
 const EVIDENCE: [&str; 2] = [
-    r#"{"say":"probed","lab":0,"evidence":{"attempts":[],"packets":[],"packetsMissed":0,"counters":{},"rules":[],"#,
-    "}}",
+    r#"{"say":"probed","lab":0,"evidence":{"stages":[{"attempts":[],"packets":[],"packetsMissed":0,"counters":{},"rules":[],"#,
+    "}]}}",
 ];
 
 /// Name of the reply that the front end judges, and the case that it judges.
@@ -51,6 +51,7 @@ const REPLIES: &[AgentReply] = &[
         is_long: true,
         send: || {
             let mut evidence = fake_agent::ideal_evidence(&prepare_case());
+            let stage = &mut evidence.stages[0];
             let bytes = vec![0; 1600];
             let packet = |time| Packet {
                 time,
@@ -60,7 +61,7 @@ const REPLIES: &[AgentReply] = &[
                 length: 1600,
                 bytes: bytes.clone(),
             };
-            evidence.packets = (0..30_000).map(packet).collect();
+            stage.packets = (0..30_000).map(packet).collect();
             let met = |_| TraceEvent {
                 namespace: "node-1".to_owned(),
                 backend: Backend::Nft,
@@ -76,7 +77,7 @@ const REPLIES: &[AgentReply] = &[
                 point: TracePoint::Rule(1),
                 verdict: None,
             };
-            evidence.trace = (0..MAX_TRACE_EVENTS).map(met).collect();
+            stage.trace = (0..MAX_TRACE_EVENTS).map(met).collect();
             let text = |length: usize| {
                 let line = "-A INPUT -s 192.0.2.1/32 -j DROP\n";
                 format!("*filter\n{}COMMIT\n", line.repeat(length / line.len()))
@@ -87,7 +88,7 @@ const REPLIES: &[AgentReply] = &[
             };
             let length = MAX_EVENT - serde_json::to_vec(&event).expect("JSON").len();
             if let Event::Probed { evidence, .. } = &mut event {
-                evidence.rules = vec![SavedRules {
+                evidence.stages[0].rules = vec![SavedRules {
                     namespace: "node-1".to_owned(),
                     backend: Backend::Nft,
                     ip_version: 4,
@@ -102,9 +103,9 @@ const REPLIES: &[AgentReply] = &[
         name: "packets",
         is_long: true,
         send: || {
-            let front = r#"{"say":"probed","lab":0,"evidence":{"attempts":[],"packetsMissed":0,"counters":{},"rules":[],"packets":["#;
+            let front = r#"{"say":"probed","lab":0,"evidence":{"stages":[{"attempts":[],"packetsMissed":0,"counters":{},"rules":[],"packets":["#;
             let packet = r#"{"time":0,"namespace":"","interface":"","direction":"in","length":0,"bytes":""}"#;
-            send_filled_frame(front, |_| packet.to_owned(), "]}}");
+            send_filled_frame(front, |_| packet.to_owned(), "]}]}}");
         },
         message: "packets, but an agent keeps at most 50000",
     },
@@ -112,7 +113,7 @@ const REPLIES: &[AgentReply] = &[
         name: "bytes",
         is_long: false,
         send: || {
-            let (front, rest) = (EVIDENCE[0].to_owned() + r#""nft":{"node-1":""#, r#""}}}"#);
+            let (front, rest) = (EVIDENCE[0].to_owned() + r#""nft":{"node-1":""#, r#""}}]}}"#);
             let text = "A".repeat(MAX_EVENT - front.len() - rest.len());
             send_frame(&[&front, &text, rest]);
         },
@@ -124,7 +125,7 @@ const REPLIES: &[AgentReply] = &[
         send: || {
             let front = EVIDENCE[0].to_owned() + r#""trace":["#;
             let met = r#"{"namespace":"","backend":"nft","ipVersion":4,"table":"","chain":"","point":"return"}"#;
-            send_filled_frame(&front, |_| met.to_owned(), "]}}");
+            send_filled_frame(&front, |_| met.to_owned(), "]}]}}");
         },
         message: "trace events, but an agent keeps at most 200000",
     },
@@ -133,7 +134,7 @@ const REPLIES: &[AgentReply] = &[
         is_long: true,
         send: || {
             let front = EVIDENCE[0].to_owned() + r#""unresolved":{"node-1":["#;
-            send_filled_frame(&front, |_| r#""::""#.to_owned(), "]}}}");
+            send_filled_frame(&front, |_| r#""::""#.to_owned(), "]}}]}}");
         },
         message: "",
     },
@@ -142,7 +143,7 @@ const REPLIES: &[AgentReply] = &[
         is_long: false,
         send: || {
             let front = EVIDENCE[0].to_owned() + r#""kernelState":{"#;
-            send_filled_frame(&front, |at| format!(r#""{at:x}":{{}}"#), "}}}");
+            send_filled_frame(&front, |at| format!(r#""{at:x}":{{}}"#), "}}]}}");
         },
         message: "too many names",
     },
@@ -151,19 +152,20 @@ const REPLIES: &[AgentReply] = &[
         is_long: false,
         send: || {
             let front = EVIDENCE[0].to_owned() + r#""sysctls":{"node-1":{"#;
-            send_filled_frame(&front, |at| format!(r#""{at:x}":"""#), "}}}}");
+            send_filled_frame(&front, |at| format!(r#""{at:x}":"""#), "}}}]}}");
         },
         message: "too many names",
     },
     AgentReply {
-        name: "steps",
-        is_long: true,
+        name: "stages",
+        is_long: false,
         send: || {
-            let front = EVIDENCE[0].to_owned() + r#""steps":["#;
-            let step = r#"{"name":"","changedAt":0,"appliedAt":0,"evidence":{"attempts":[],"packets":[],"packetsMissed":0,"counters":{},"rules":[]}}"#;
-            send_filled_frame(&front, |_| step.to_owned(), "]}}");
+            let front = r#"{"say":"probed","lab":0,"evidence":{"stages":["#;
+            let stage =
+                r#"{"attempts":[],"packets":[],"packetsMissed":0,"counters":{},"rules":[]}"#;
+            send_filled_frame(front, |_| stage.to_owned(), "]}}");
         },
-        message: "it has the steps",
+        message: "too many stages",
     },
     AgentReply {
         name: "invalid values",

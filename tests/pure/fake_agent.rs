@@ -58,39 +58,44 @@ fn evidence_without_a_connection_does_not_pass() {
     let runtime = runtime();
     for case in CASES.iter() {
         let whole = ideal_evidence(case);
-        for index in [
-            0,
-            whole.attempts.len() / 2,
-            whole.attempts.len().saturating_sub(1),
-        ] {
-            if index >= whole.attempts.len() {
-                continue;
-            }
-            let mut less = whole.clone();
-            less.attempts.remove(index);
-            let mut more = whole.clone();
-            more.attempts.push(whole.attempts[index].clone());
-            for spoilt in [less, more] {
-                let outcome =
-                    runtime.block_on(run_case(case, &spoilt, AgentBehavior::SendsEvidence));
-                assert_eq!(outcome, CaseStatus::Error, "{} {index}", case.case.id);
+        for (stage, seen) in whole.stages.iter().enumerate() {
+            let attempts = seen.attempts.len();
+            for index in [0, attempts / 2, attempts.saturating_sub(1)] {
+                if index >= attempts {
+                    continue;
+                }
+                let mut less = whole.clone();
+                less.stages[stage].attempts.remove(index);
+                let mut more = whole.clone();
+                let again = seen.attempts[index].clone();
+                more.stages[stage].attempts.push(again);
+                for spoilt in [less, more] {
+                    let outcome =
+                        runtime.block_on(run_case(case, &spoilt, AgentBehavior::SendsEvidence));
+                    assert_eq!(outcome, CaseStatus::Error, "{} {index}", case.case.id);
+                }
             }
         }
     }
 }
 
-/// Removes, duplicates and renames a step: the case ends with an error each time.
+/// Removes, duplicates and renames a stage: the case ends with an error each time.
 #[test]
-fn evidence_without_a_step_does_not_pass() {
+fn evidence_without_a_stage_does_not_pass() {
     let runtime = runtime();
-    let stepped = CASES.iter().filter(|case| !case.plan.steps.is_empty());
+    let stepped = CASES.iter().filter(|case| case.plan.stages.len() > 1);
     let mut tried = 0;
     for case in stepped {
         let whole = ideal_evidence(case);
         let (mut shortened, mut extended, mut renamed) = (whole.clone(), whole.clone(), whole);
-        shortened.steps.pop();
-        extended.steps.extend(extended.steps.last().cloned());
-        renamed.steps[0].name.push('x');
+        shortened.stages.pop();
+        extended.stages.extend(extended.stages.last().cloned());
+        renamed.stages[1]
+            .step
+            .as_mut()
+            .expect("a step")
+            .name
+            .push('x');
         for spoilt in [shortened, extended, renamed] {
             let outcome = runtime.block_on(run_case(case, &spoilt, AgentBehavior::SendsEvidence));
             assert_eq!(outcome, CaseStatus::Error, "{}", case.case.id);

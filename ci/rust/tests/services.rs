@@ -23,8 +23,10 @@ async fn node_port_of_other_node_masquerades_source() -> Result<(), LabError> {
     let ran = lab.run().await?;
     let case = "node-port/policy=Cluster";
     let evidence = ran.evidence(case).expect("the case has evidence");
-    assert!(!evidence.attempts.is_empty());
-    for attempt in &evidence.attempts {
+    // The lab has no steps, so the case has one stage.
+    let stage = &evidence.stages[0];
+    assert!(!stage.attempts.is_empty());
+    for attempt in &stage.attempts {
         let why = ran.explanation(case).unwrap_or_default();
         assert_eq!(attempt.verdict, Verdict::Connected, "{why}");
         assert_eq!(attempt.endpoint.as_deref(), Some("pod/default/web"));
@@ -34,9 +36,9 @@ async fn node_port_of_other_node_masquerades_source() -> Result<(), LabError> {
         assert_eq!(source.ip().to_string(), "192.168.1.11", "{why}");
     }
     // The evidence contains every packet, and the rules that it matched.
-    assert!(!evidence.packets.is_empty());
+    assert!(!stage.packets.is_empty());
     assert!(
-        evidence
+        stage
             .trace
             .iter()
             .any(|met| met.chain == "KUBE-POSTROUTING")

@@ -136,7 +136,7 @@ impl Bench {
     ) -> Result<(Evidence, LabOrigin), TrialError> {
         // The semaphore is never closed.
         let _slot = self.slots.acquire().await;
-        if !trial.plan.steps.is_empty() {
+        if trial.plan.stages.len() > 1 {
             // The changes that a step makes cannot be undone.
             trial.lab = LabChoice::Single;
         }

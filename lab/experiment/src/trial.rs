@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use svclab_judge::AddressBook;
 use svclab_model::evidence::{Attempt, Evidence, Verdict};
-use svclab_model::plan::Plan;
+use svclab_model::plan::{Lifetime, Plan};
 
 /// Outcome of one connection.
 #[derive(
@@ -140,31 +140,28 @@ impl Extend<(ConnectionOutcome, u64)> for Tally {
     }
 }
 
-/// Counts the outcomes of each probe of a case: probes before the steps, then those of each step
-/// and those open across it. `books` contains the address books before the steps and after each.
-pub(crate) fn tallies(
+/// Counts the outcomes of each probe of a case, in the order of its stages. `books` contains the
+/// address book of each stage. A probe whose connections stay open across a step is counted after
+/// the step.
+pub(crate) fn tallies<'b>(
     plan: &Plan,
     evidence: &Evidence,
-    books: &[AddressBook<'_>],
+    books: impl IntoIterator<Item = AddressBook<'b>>,
 ) -> IndexMap<String, Tally> {
-    let step_evidence = evidence.steps.iter().map(|step| &*step.evidence);
-    let seen: Vec<&[Attempt]> = std::iter::once(evidence)
-        .chain(step_evidence)
-        .map(|seen| seen.attempts.as_slice())
-        .collect();
-    let attempts = |stage: usize| seen.get(stage).copied().unwrap_or_default();
     let mut all = IndexMap::new();
-    let step_probes = plan.steps.iter().map(|step| (&step.probes, &*step.open));
-    let probes = std::iter::once((&plan.probes, &[][..])).chain(step_probes);
-    for (stage, (book, (probes, open))) in books.iter().zip(probes).enumerate() {
-        for probe in probes {
-            let tally = tally(&probe.name, attempts(stage), &[], book);
+    let mut before: &[Attempt] = &[];
+    let stages = plan.stages.iter().zip(&evidence.stages).zip(books);
+    for ((stage, seen), book) in stages {
+        for probe in &stage.probes {
+            let opened = match probe.lifetime {
+                Lifetime::Opened => continue,
+                Lifetime::Reused => before,
+                Lifetime::Stage => &[],
+            };
+            let tally = tally(&probe.name, &seen.attempts, opened, &book);
             all.insert(probe.name.clone(), tally);
         }
-        for probe in open {
-            let tally = tally(&probe.name, attempts(stage), attempts(stage - 1), book);
-            all.insert(probe.name.clone(), tally);
-        }
+        before = &seen.attempts;
     }
     all
 }
@@ -187,7 +184,7 @@ fn tally(probe: &str, attempts: &[Attempt], opened: &[Attempt], book: &AddressBo
     tally
 }
 
-/// Counts the outcomes of each probe before the steps of a plan without a cluster. A source is
+/// Counts the outcomes of each probe of a plan without a cluster. A source is
 /// named after the node, pod or host of the plan that has its address.
 pub(crate) fn tallies_of_plan(plan: &Plan, evidence: &Evidence) -> IndexMap<String, Tally> {
     let mut names: HashMap<IpAddr, String> = HashMap::new();
@@ -203,7 +200,7 @@ pub(crate) fn tallies_of_plan(plan: &Plan, evidence: &Evidence) -> IndexMap<Stri
     }
     let name_of = |ip: IpAddr| names.get(&ip).cloned().unwrap_or_else(|| ip.to_string());
     let mut counts: IndexMap<String, Tally> = IndexMap::new();
-    for attempt in &evidence.attempts {
+    for attempt in evidence.attempts() {
         let outcome = ConnectionOutcome::from_attempt(attempt, name_of);
         counts
             .entry(attempt.probe.clone())
@@ -219,8 +216,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use svclab_model::evidence::StepEvidence;
-    use svclab_model::plan::{Backend, Probe, ProbeProtocol, Step, Target};
+    use svclab_model::evidence::StageEvidence;
+    use svclab_model::plan::{Backend, Probe, ProbeProtocol, Stage, Target};
     use svclab_planner::cluster::{Cluster, Fabric};
     use svclab_scenario::lab::{FabricKind, ForeignSources};
 
@@ -240,7 +237,7 @@ mod tests {
         }
     }
 
-    fn probe(name: &str) -> Probe {
+    fn probe(name: &str, lifetime: Lifetime) -> Probe {
         Probe {
             name: name.to_owned(),
             namespace: "client".to_owned(),
@@ -258,6 +255,7 @@ mod tests {
             max_wait: Duration::from_secs(1),
             settle: false,
             after: None,
+            lifetime,
         }
     }
 
@@ -300,41 +298,43 @@ mod tests {
     fn tallies_open_probe_has_initial_endpoint() {
         use Verdict::{Answered, Connected, Silent};
         let plan = Plan {
-            probes: vec![probe("call")],
-            steps: vec![Step {
-                name: "leaves".to_owned(),
-                open: vec![probe("stay")],
-                probes: vec![probe("callLeft")],
-                ..Step::default()
-            }],
+            stages: vec![
+                Stage::new(vec![
+                    probe("call", Lifetime::Stage),
+                    probe("stay", Lifetime::Opened),
+                ]),
+                Stage::new(vec![
+                    probe("callLeft", Lifetime::Stage),
+                    probe("stay", Lifetime::Reused),
+                ]),
+            ],
             ..Plan::default()
         };
-        let after = Evidence {
+        let after = StageEvidence {
             attempts: vec![
                 attempt("callLeft", 0, Connected, Some("b")),
                 attempt("stay", 0, Answered, Some("b")),
                 attempt("stay", 1, Answered, Some("b")),
                 attempt("stay", 2, Silent, None),
             ],
-            ..Evidence::default()
+            ..StageEvidence::default()
         };
-        let evidence = Evidence {
+        let before = StageEvidence {
             attempts: vec![
                 attempt("call", 0, Connected, Some("a")),
                 attempt("stay", 0, Answered, Some("a")),
                 attempt("stay", 1, Answered, Some("b")),
                 attempt("stay", 2, Answered, Some("a")),
             ],
-            steps: vec![StepEvidence {
-                name: "leaves".to_owned(),
-                evidence: Box::new(after),
-                ..StepEvidence::default()
-            }],
+            ..StageEvidence::default()
+        };
+        let evidence = Evidence {
+            stages: vec![before, after],
             ..Evidence::default()
         };
         let cluster = nameless_cluster();
         let book = AddressBook::new(&cluster, &plan);
-        let counts = tallies(&plan, &evidence, &[book, book]);
+        let counts = tallies(&plan, &evidence, [book, book]);
         let rendered: Vec<(&str, Vec<String>)> = counts
             .iter()
             .map(|(probe, tally)| (probe.as_str(), render(tally)))

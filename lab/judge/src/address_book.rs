@@ -61,14 +61,6 @@ impl<'a> AddressBook<'a> {
         Some(link.addresses.iter().map(IpNetwork::ip).collect())
     }
 
-    /// Returns the namespace in which captures for a name run.
-    #[must_use]
-    pub fn namespace_of(&self, name: &str) -> String {
-        self.cluster
-            .source_namespace(name)
-            .unwrap_or_else(|_| name.to_owned())
-    }
-
     /// Returns the name of an address as users write it; the address itself if it has no name.
     #[must_use]
     pub fn name_of(&self, address: IpAddr) -> String {

@@ -13,7 +13,7 @@ pub use conclusion::{conclusion, describe_rewrite, describe_rule, find_reply, fi
 pub use judge::claim::{ClaimDifference, ClaimOutcome, ClaimVerdict};
 pub use judge::doubt::Doubt;
 pub use judge::probe::{Observed, ProbeOutcome, summarize};
-pub use judge::step::StepOutcome;
+pub use judge::stage::{StageOutcome, StepOutcome};
 pub use judge::traffic_shift::{TrafficShift, render_duration};
 pub use judge::{Judge, JudgedCase, JudgedStage, Judgement};
 pub use paths::{called_service, possible_endpoints};

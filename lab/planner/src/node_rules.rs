@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use crate::print::{BuildPhase, batch_commands};
-use svclab_model::evidence::{Evidence, LinkState, SavedRules};
+use svclab_model::evidence::{LinkState, SavedRules, StageEvidence};
 use svclab_model::plan::{Backend, Plan};
 
 /// Names of all files that [`read_back`] can return.
@@ -46,7 +46,7 @@ pub fn program_inputs(plan: &Plan) -> String {
 
 /// Returns the state of one node, as read back, as pairs of file name and content.
 #[must_use]
-pub fn read_back(evidence: &Evidence, node: &str) -> Vec<(&'static str, String)> {
+pub fn read_back(evidence: &StageEvidence, node: &str) -> Vec<(&'static str, String)> {
     let mut files = Vec::new();
     let rules = evidence.rules.iter();
     let rules: Vec<&SavedRules> = rules.filter(|saved| saved.namespace == node).collect();
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn read_back_counters_and_times_are_omitted() {
-        let evidence = Evidence {
+        let evidence = StageEvidence {
             rules: vec![SavedRules {
                 namespace: "node-a".to_owned(),
                 backend: Backend::Nft,
@@ -170,7 +170,7 @@ mod tests {
                 },
             )]
             .into(),
-            ..Evidence::default()
+            ..StageEvidence::default()
         };
         let files: Vec<String> = read_back(&evidence, "node-a")
             .into_iter()
@@ -199,9 +199,9 @@ mod tests {
             text: "*nat\nCOMMIT\n".to_owned(),
         };
         let names = |rules: Vec<SavedRules>| -> Vec<&str> {
-            let evidence = Evidence {
+            let evidence = StageEvidence {
                 rules,
-                ..Evidence::default()
+                ..StageEvidence::default()
             };
             let files = read_back(&evidence, "node-a").into_iter();
             files.map(|(name, _)| name).collect()

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use svclab_journey::journey::journeys;
-use svclab_model::evidence::Evidence;
+use svclab_model::evidence::StageEvidence;
 use svclab_model::plan::{EvidenceRequest, Plan};
 use svclab_runner::kernel::guest::{Cache, Guest, KernelRequest};
 use svclab_runner::kernel::{Agent, Host};
 use svclab_runner::run::{prepare, select_labs};
+use svclab_test_support::evidence::single_stage;
 
 /// Path of the measured program.
 const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
@@ -108,7 +109,7 @@ async fn rows(table: &mut Table, agent: &Agent, cases: &[(&str, &str)]) {
         let last_evidence = last.expect("the case ran");
         let followed = (0..RUNS).map(|_| {
             let begun = Instant::now();
-            let journeys = journeys(&plan, &last_evidence);
+            let journeys = journeys(&plan, &plan.stages[0].probes, &last_evidence);
             assert_eq!(journeys.len(), last_evidence.attempts.len());
             begun.elapsed()
         });
@@ -125,10 +126,10 @@ async fn rows(table: &mut Table, agent: &Agent, cases: &[(&str, &str)]) {
 }
 
 /// Runs a plan. Returns the time from plan to evidence, and the evidence.
-async fn run(agent: &Agent, plan: &Plan) -> (Duration, Evidence) {
+async fn run(agent: &Agent, plan: &Plan) -> (Duration, StageEvidence) {
     let begun = Instant::now();
     let mut session = agent.build(plan.clone()).await.expect("a lab");
-    let evidence = session.probe().await.expect("evidence");
+    let evidence = single_stage(session.probe().await.expect("evidence"));
     let took = begun.elapsed();
     assert_eq!(evidence.packets_missed + evidence.trace_missed, 0);
     drop(session);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::{Backend, Plan};
 use svclab_runner::kernel::{Agent, Host};
+use svclab_test_support::evidence::single_stage;
 use tokio::runtime::Runtime;
 
 use super::plan;
@@ -68,7 +69,7 @@ impl RunningAgent {
         self.runtime.block_on(async {
             let begun = Instant::now();
             let mut session = self.agent.build(plan).await.expect("the lab is built");
-            let evidence = session.probe().await.expect("the lab is probed");
+            let evidence = single_stage(session.probe().await.expect("the lab is probed"));
             let took = begun.elapsed();
             let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
             assert_eq!(verdicts, [Verdict::Connected]);

@@ -26,6 +26,7 @@ use svclab_ruleset::iptables::script::{IptablesScript, Table as RuleTable};
 use svclab_runner::kernel::guest::{Cache, Guest, KernelRequest};
 use svclab_runner::kernel::{Agent, Host, Session};
 use svclab_test_support::append_text;
+use svclab_test_support::evidence::single_stage;
 use tokio::runtime::Runtime;
 
 /// Number of measurements of each trial.
@@ -261,7 +262,7 @@ fn changed_plan(plan: &Plan, object: ChangedObject) -> Plan {
 }
 
 async fn probe_connected(session: &mut Session) {
-    let evidence = session.probe().await.expect("the lab is probed");
+    let evidence = single_stage(session.probe().await.expect("the lab is probed"));
     let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
     assert_eq!(verdicts, [Verdict::Connected]);
 }

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
-use svclab_model::evidence::{DropEvidence, Evidence};
+use svclab_model::evidence::{DropEvidence, StageEvidence};
 use svclab_model::plan::{Backend, EvidenceRequest};
 use svclab_runner::kernel::Host;
+use svclab_test_support::evidence::single_stage;
 use tokio::runtime::Runtime;
 
 use super::{AGENT, SAMPLES, milliseconds, plan, right_aligned};
@@ -49,7 +50,8 @@ async fn measure_probes(backend: Backend, everything: bool, drops: bool) -> Vec<
     let mut took = Vec::new();
     for _ in 0..=SAMPLES {
         let begun = Instant::now();
-        let evidence: Evidence = session.probe().await.expect("the lab is probed");
+        let evidence: StageEvidence =
+            single_stage(session.probe().await.expect("the lab is probed"));
         took.push(begun.elapsed());
         let traced = matches!(evidence.drops, DropEvidence::Watched { .. });
         assert_eq!(traced, everything && drops, "{:?}", evidence.drops);

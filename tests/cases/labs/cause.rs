@@ -210,7 +210,9 @@ fn append_line(namespace: &mut Namespace, table: &str, line: &str) -> Result<(),
 /// Asserts that the probe times out in the original plan, and connects in the changed one.
 fn check_cause(prepared: &Prepared, probe_name: &str, remedy: &[Undo]) -> Result<(), Failed> {
     let mut plan = prepared.plan.clone();
-    plan.probes.retain(|probe| probe.name == probe_name);
+    plan.stages[0]
+        .probes
+        .retain(|probe| probe.name == probe_name);
     let mut changed = plan.clone();
     for undo in remedy {
         apply(*undo, &mut changed)?;
@@ -239,9 +241,5 @@ fn check_cause(prepared: &Prepared, probe_name: &str, remedy: &[Undo]) -> Result
 
 async fn verdicts(agent: &Agent, plan: Plan) -> Result<Vec<Verdict>, KernelError> {
     let evidence = agent.build(plan).await?.probe().await?;
-    Ok(evidence
-        .attempts
-        .iter()
-        .map(|attempt| attempt.verdict)
-        .collect())
+    Ok(evidence.attempts().map(|attempt| attempt.verdict).collect())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use libtest_mimic::{Failed, Trial};
 use svclab_model::evidence::{Evidence, LinkState};
-use svclab_model::plan::{Delta, EvidenceRequest, Plan};
+use svclab_model::plan::{Delta, EvidenceRequest, Plan, Stage};
 use svclab_ruleset::nft;
 use svclab_ruleset::nft::Table;
 use svclab_runner::kernel::{KernelError, Session};
@@ -35,7 +35,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
         if from.case.lab != to.case.lab || index % every != 0 {
             continue;
         }
-        if !to.steps.is_empty() {
+        if to.plan.stages.len() > 1 {
             trials.extend(steps(to));
             continue;
         }
@@ -72,17 +72,15 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
 /// in the state after the step.
 fn steps(prepared: &Prepared) -> Vec<Trial> {
     let bare = |plan: &Plan| Plan {
-        probes: Vec::new(),
-        steps: Vec::new(),
+        stages: vec![Stage::default()],
         evidence: EvidenceRequest::default(),
         ..plan.clone()
     };
-    let mut state_before = bare(&prepared.plan);
+    let states: Vec<Plan> = prepared.stages().map(|stage| bare(stage.plan)).collect();
     let mut trials = Vec::new();
-    for (step, planned_step) in prepared.steps.iter().zip(&prepared.plan.steps) {
-        let (from, to) = (state_before, bare(&step.plan));
-        state_before = to.clone();
-        let delta = planned_step.delta.clone();
+    for (pair, step) in states.windows(2).zip(prepared.plan.steps()) {
+        let (from, to) = (pair[0].clone(), pair[1].clone());
+        let delta = step.delta.clone();
         let name = format!("change/{} at step {}", prepared.case.id, step.name);
         trials.push(Trial::test(name, move || {
             let (changed, built) = guests::with_agent_for(&to, async |agent| {
@@ -201,11 +199,12 @@ async fn read_state(session: &mut Session, plan: &Plan) -> Result<(State, Eviden
         }
     }
     let evidence = session.probe().await?;
-    let rules = evidence.rules.iter().map(|saved| {
+    let seen = &evidence.stages[0];
+    let rules = seen.rules.iter().map(|saved| {
         let key = (saved.namespace.clone(), saved.ip_version);
         (key, parse_chains(&saved.text))
     });
-    let held = &evidence.kernel_state;
+    let held = &seen.kernel_state;
     let state = State {
         rules: rules.collect(),
         sets: held

@@ -51,9 +51,9 @@ pub fn check_every_expectation(prepared: &Prepared, evidence: &Evidence) -> Resu
 
 /// Whether the failures include the inverted expectation, with expected and observed values.
 fn has_failure(judgement: &Judgement, name: &str) -> bool {
-    let probes = judgement.probes.iter().filter(|probe| !probe.holds);
+    let probes = judgement.probes().filter(|probe| !probe.holds);
     let checks = judgement.checks().filter(|check| !check.holds());
-    let steps = judgement.steps.iter().filter(|step| !step.holds());
+    let steps = judgement.steps().filter(|step| !step.holds());
     let steps = steps.map(|step| (step.name.clone(), step.within.is_some()));
     let failures: Vec<(String, bool)> = probes
         .map(|probe| (probe.name.clone(), probe.expected.is_some()))

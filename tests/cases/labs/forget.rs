@@ -35,7 +35,9 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
 
 fn check_reset(prepared: &Prepared) -> Result<(), Failed> {
     let mut plan = prepared.plan.clone();
-    plan.probes.retain(|probe| probe.name == "podToLocal");
+    plan.stages[0]
+        .probes
+        .retain(|probe| probe.name == "podToLocal");
     for namespace in &mut plan.namespaces {
         if namespace.name == "node-a" {
             append_text(&mut namespace.nft, AFFINITY_TABLE);

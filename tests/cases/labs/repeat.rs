@@ -64,9 +64,9 @@ fn check_repetitions(prepared: &Prepared, verdict: Verdict, times: usize) -> Res
         .judge()
         .map_err(|problems| format!("{problems:?}"))?;
     for (number, evidence) in evidences.iter().enumerate() {
-        let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
+        let verdicts: Vec<Verdict> = evidence.attempts().map(|a| a.verdict).collect();
         if verdicts != [verdict] {
-            return Err(format!("repetition {number}: {:#?}", evidence.attempts).into());
+            return Err(format!("repetition {number}: {evidence:#?}").into());
         }
         let judgement = judge.judge(evidence);
         if !judgement.holds() {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use svclab_model::evidence::{Attempt, Evidence, Verdict};
-use svclab_model::plan::{MaxWait, Probe};
+use svclab_model::evidence::{Evidence, Verdict};
+use svclab_model::plan::MaxWait;
 use svclab_runner::run::{Prepared, prepare, select_labs};
 use svclab_test_support::{ordinary_or_full, topologies};
 
@@ -26,7 +26,7 @@ pub fn trials() -> Vec<Trial> {
                 prepare(lab, case, patience).expect("every case can be prepared")
             };
             let settled = prepare_with(MaxWait::SETTLED);
-            if all_probes(&settled).any(|probe| probe.settle) {
+            if settled.plan.probes().any(|probe| probe.settle) {
                 cases.push((settled, prepare_with(LONG_WAIT.into())));
             }
         }
@@ -43,14 +43,14 @@ pub fn trials() -> Vec<Trial> {
 
 fn check_same_verdicts(settled: &Prepared, waiting: &Prepared) -> Result<(), Failed> {
     let (early, late) = (guests::run(settled)?, guests::run(waiting)?);
-    for probe in all_probes(settled) {
+    for probe in settled.plan.probes() {
         let (early, late) = (verdicts(&early, &probe.name), verdicts(&late, &probe.name));
         if early != late {
             let words = format!("{}: settled {early:?}, waited for {late:?}", probe.name);
             return Err(Failed::from(words));
         }
     }
-    for attempt in attempts(&early).filter(|attempt| attempt.settled) {
+    for attempt in early.attempts().filter(|attempt| attempt.settled) {
         if attempt.verdict != Verdict::Timeout || attempt.duration >= LONG_WAIT {
             return Err(Failed::from(format!("{attempt:?}")));
         }
@@ -59,31 +59,18 @@ fn check_same_verdicts(settled: &Prepared, waiting: &Prepared) -> Result<(), Fai
         let judge = prepared
             .judge()
             .map_err(|problems| format!("{problems:?}"))?;
-        let probes = judge.judge(evidence).probes;
-        if let Some(probe) = probes.iter().find(|probe| !probe.holds) {
+        let judgement = judge.judge(evidence);
+        if let Some(probe) = judgement.probes().find(|probe| !probe.holds) {
             return Err(Failed::from(format!("{probe:#?}")));
         }
     }
     Ok(())
 }
 
-/// Returns all probes of a case, including those of its steps.
-fn all_probes(prepared: &Prepared) -> impl Iterator<Item = &Probe> {
-    let steps = prepared.plan.steps.iter();
-    let later = steps.flat_map(|step| &step.probes);
-    prepared.plan.probes.iter().chain(later)
-}
-
-fn attempts(evidence: &Evidence) -> impl Iterator<Item = &Attempt> {
-    let steps = evidence.steps.iter();
-    let later = steps.flat_map(|step| &step.evidence.attempts);
-    evidence.attempts.iter().chain(later)
-}
-
 /// Returns the distinct verdicts of a probe: where endpoints are random, the number of each verdict
 /// is random, too.
 fn verdicts(evidence: &Evidence, probe: &str) -> BTreeSet<Verdict> {
-    let attempts = evidence.attempts.iter();
+    let attempts = evidence.attempts();
     attempts
         .filter(|attempt| attempt.probe == probe)
         .map(|attempt| attempt.verdict)

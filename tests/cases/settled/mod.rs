@@ -10,6 +10,7 @@ use svclab_model::evidence::{Attempt, Verdict};
 use svclab_model::plan::{Backend, Iptables, Plan, ProbeProtocol, Sysctl};
 use svclab_ruleset::input::Input;
 use svclab_runner::kernel::Host;
+use svclab_test_support::evidence::single_stage;
 use svclab_test_support::programs::agent;
 use svclab_test_support::{block_on, small_plan};
 
@@ -99,8 +100,10 @@ impl Lab {
                 });
             }
         }
-        plan.probes.retain(|probe| probe.name == "service");
-        let probe = &mut plan.probes[0];
+        plan.stages[0]
+            .probes
+            .retain(|probe| probe.name == "service");
+        let probe = &mut plan.stages[0].probes[0];
         probe.protocol = self.protocol;
         if self.protocol == ProbeProtocol::Udp {
             probe.target.address = "10.0.2.2".parse().expect("an address");
@@ -117,7 +120,7 @@ impl Lab {
                 .build(self.plan(settle, patience))
                 .await
                 .expect("a lab");
-            let evidence = session.probe().await.expect("evidence");
+            let evidence = single_stage(session.probe().await.expect("evidence"));
             // The agent records the proof internally, without adding it to the requested evidence.
             assert!(evidence.trace.is_empty() && evidence.conntrack.is_empty());
             let is_unrequested =

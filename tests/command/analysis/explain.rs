@@ -166,7 +166,7 @@ fn explain_json_format_matches_schema() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_matches_schema(&document, include_str!("../../schema/journeys.v1.json"));
-    let connection = &document["cases"][0]["connections"][0];
+    let connection = &document["cases"][0]["stages"][0]["connections"][0];
     assert_eq!(connection["verdict"], "timeout");
     let hops = connection["packets"][0]["hops"].as_array().expect("hops");
     let names: Vec<&str> = hops
@@ -231,7 +231,9 @@ fn run_report_writes_readable_capture_and_results() {
     assert!(!complaints.contains("truncated"), "{complaints}");
     let document = fs::read(case.join("evidence.json")).expect("evidence");
     let document: Value = serde_json::from_slice(&document).expect("JSON");
-    let captured = document["evidence"]["packets"].as_array().expect("packets");
+    let captured = document["evidence"]["stages"][0]["packets"]
+        .as_array()
+        .expect("packets");
     let (frames, _) = run_program("tshark", &["-T", "fields", "-e", "frame.number", "-r"]);
     assert_eq!(frames.lines().count(), captured.len(), "{packets}");
     let schema: Value =
@@ -240,7 +242,7 @@ fn run_report_writes_readable_capture_and_results() {
     assert!(validator.is_valid(&document));
     let text = fs::read_to_string(case.join("explain.txt")).expect("a text");
     assert!(text.contains("(rp_filter)"), "{text}");
-    let drops = &document["evidence"]["drops"];
+    let drops = &document["evidence"]["stages"][0]["drops"];
     let wanted = if can_trace_drops() {
         "watched"
     } else {

@@ -252,7 +252,12 @@ fn verify_ipvs_steps_compares_flows_before_them() {
     let steps: Vec<usize> = found
         .pairs
         .iter()
-        .flat_map(|pair| [pair.against.plan.steps.len(), pair.new.plan.steps.len()])
+        .flat_map(|pair| {
+            [
+                pair.against.plan.steps().count(),
+                pair.new.plan.steps().count(),
+            ]
+        })
         .collect();
     // A step that adds a pod changes a virtual server, too.
     assert_eq!(steps, [0, 0]);
@@ -407,7 +412,7 @@ fn verify_case_that_panics_is_a_bug() {
     let (_directory, path) = write_lab(LAB);
     let mut found = pair_cases(&path, "v1.30.5");
     // Invalid value that no lab can contain: doubling it overflows.
-    found.pairs[0].new.plan.probes[0].max_wait = Duration::MAX;
+    found.pairs[0].new.plan.stages[0].probes[0].max_wait = Duration::MAX;
     let version = Side::Rules("v1.30.5".parse().expect("a version"));
     let verification = run_verify(found, &version, &version, agent());
     let [failed] = verification.failed.as_slice() else {

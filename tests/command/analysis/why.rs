@@ -215,9 +215,13 @@ fn why_probe_failing_after_step_is_explained() {
     let text = text.replace("    call: {connected", expected);
     let (_directory, path) = write_lab(text);
     let case = format!("{}/policy=Cluster", path.display());
-    let output = run(&["why", "--kernel=host", &case]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    insta::assert_snapshot!(normalized(&stdout(&output)));
+    insta::allow_duplicates! {
+        for probe in [&[][..], &["--probe=again"]] {
+            let output = run(&[&["why", "--kernel=host", &case], probe].concat());
+            assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+            insta::assert_snapshot!(normalized(&stdout(&output)));
+        }
+    }
 }
 
 #[test]

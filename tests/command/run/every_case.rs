@@ -107,7 +107,7 @@ fn assert_bug_after_pass(results: &Results, events: &[Event], message: &str) {
 #[tokio::test]
 async fn case_panic_is_an_error_other_case_passes() {
     // Invalid value that no lab can contain: doubling it overflows.
-    let spoil = |plan: &mut Plan| plan.probes[0].max_wait = Duration::MAX;
+    let spoil = |plan: &mut Plan| plan.stages[0].probes[0].max_wait = Duration::MAX;
     let (results, events) = run_with_changed_plan(spoil).await;
     assert_bug_after_pass(&results, &events, "panicked");
 }
@@ -135,7 +135,7 @@ async fn explain_and_why_case_panic_is_a_bug_for_one_case() {
     let (_directory, path) = write_lab(LAB);
     let labs = select_labs(&[path.display().to_string()], &path).expect("a lab");
     let mut cases = prepare_both_cases(&path);
-    cases[1].plan.probes[0].max_wait = Duration::MAX;
+    cases[1].plan.stages[0].probes[0].max_wait = Duration::MAX;
     let options = options();
     let explained = explain(cases.clone(), &options, pending()).await;
     let explained = explained.expect("the run is not interrupted");

@@ -73,7 +73,7 @@ fn explain_running_lab_describes_current_state() {
     assert_matches_schema(&document, include_str!("../../schema/journeys.v1.json"));
     assert_eq!(document["cases"][0]["expected"], Value::Null);
     assert_eq!(
-        document["cases"][0]["connections"][0]["verdict"],
+        document["cases"][0]["stages"][0]["connections"][0]["verdict"],
         "connected"
     );
 }

@@ -176,7 +176,7 @@ fn drop_status(case: &str) -> String {
         return format!("{evidence} does not exist");
     };
     let document: Option<Value> = serde_json::from_slice(&text).ok();
-    let drops = document.map(|document| document["evidence"]["drops"].clone());
+    let drops = document.map(|document| document["evidence"]["stages"][0]["drops"].clone());
     match drops.map(serde_json::from_value) {
         Some(Ok(DropEvidence::Watched { missed: 0, dropped })) if !dropped.is_empty() => {
             "seen".to_owned()

@@ -22,7 +22,7 @@ const LONG_WAIT: Duration = Duration::from_secs(15);
 fn assert_all_ends_known(series: &str) {
     let (many, few): (Vec<Prepared>, Vec<Prepared>) =
         prepare_cases(&[]).into_iter().partition(|case| {
-            let connections = case.plan.probes.iter().map(|each| each.connections);
+            let connections = case.plan.probes().map(|each| each.connections);
             connections.sum::<u32>() > MAX_CONNECTIONS_IN_PARALLEL
         });
     block_on(async {

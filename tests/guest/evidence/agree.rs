@@ -8,6 +8,7 @@ use svclab_runner::kernel::{Agent, Host};
 use svclab_runner::run::Prepared;
 use svclab_test_support::block_on;
 use svclab_test_support::cases::prepare_cases;
+use svclab_test_support::evidence::single_stage;
 use svclab_test_support::guests::new_guest;
 use svclab_test_support::programs::agent;
 
@@ -30,7 +31,7 @@ async fn run(agent: &Agent, prepared: &Prepared) -> RunOutcome {
         .expect("the case can be judged")
         .judge(&evidence);
     assert!(judgement.holds(), "{}: {judgement:#?}", prepared.case.id);
-    RunOutcome::new(prepared, &judgement, &evidence)
+    RunOutcome::new(prepared, &judgement, &single_stage(evidence))
 }
 
 /// Runs the cases of a lab on both agents and compares the outcomes.
@@ -38,10 +39,10 @@ async fn assert_same_outcomes(lab: &str, first: Agent, second: Agent) {
     let mut prepared = prepare_cases(&[lab]);
     assert!(prepared.len() > 1, "{lab}");
     for case in &mut prepared {
-        let connections: u32 = case.plan.probes.iter().map(|each| each.connections).sum();
+        let connections: u32 = case.plan.probes().map(|each| each.connections).sum();
         if connections > MANY_CONNECTIONS {
             // Recording all packets slows the guest down.
-            for probe in &mut case.plan.probes {
+            for probe in case.plan.probes_mut() {
                 probe.max_wait = LONG_WAIT;
             }
         }

@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 use svclab_journey::Frame;
 use svclab_judge::Judgement;
 use svclab_model::evidence::PacketKind;
-use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
+use svclab_model::evidence::{Attempt, Direction, StageEvidence, Verdict};
 use svclab_model::plan::{EvidenceRequest, LinkKind, Plan};
 use svclab_report::results::CheckDocument;
 use svclab_ruleset::input::Input;
@@ -75,7 +75,7 @@ pub fn with_full_evidence(mut prepared: Prepared) -> Prepared {
 
 impl RunOutcome {
     /// Describes one run of a case.
-    pub fn new(prepared: &Prepared, judgement: &Judgement, evidence: &Evidence) -> Self {
+    pub fn new(prepared: &Prepared, judgement: &Judgement, evidence: &StageEvidence) -> Self {
         assert_eq!(evidence.packets_missed, 0, "{}", prepared.case.id);
         let plan = &prepared.plan;
         let ground = RunContext::from_evidence(plan, evidence);
@@ -110,7 +110,7 @@ impl RunOutcome {
 /// Counts the attempts of each probe by verdict; without the number where chance decides.
 fn describe_verdicts(prepared: &Prepared, judgement: &Judgement) -> Vec<String> {
     let mut lines = Vec::new();
-    for probe in &judgement.probes {
+    for probe in judgement.probes() {
         let row = &prepared.case.expected().expected.probes[&probe.name];
         for (verdict, count) in &probe.observed.verdicts {
             let exact = row.verdicts().iter().any(|(name, expected)| {
@@ -129,7 +129,7 @@ fn describe_verdicts(prepared: &Prepared, judgement: &Judgement) -> Vec<String> 
 }
 
 /// Lists the counters of each namespace that grew.
-fn describe_counters(evidence: &Evidence) -> Vec<String> {
+fn describe_counters(evidence: &StageEvidence) -> Vec<String> {
     let mut lines = Vec::new();
     for (namespace, grown) in &evidence.counters {
         for counter in COUNTERS.iter().filter(|name| grown.contains_key(**name)) {
@@ -158,10 +158,10 @@ struct RunContext {
 }
 
 impl RunContext {
-    fn from_evidence(plan: &Plan, evidence: &Evidence) -> Self {
+    fn from_evidence(plan: &Plan, evidence: &StageEvidence) -> Self {
         let mut server_ports: BTreeSet<u16> =
             plan.servers.iter().map(|server| server.port).collect();
-        server_ports.extend(plan.probes.iter().map(|probe| probe.target.port));
+        server_ports.extend(plan.probes().map(|probe| probe.target.port));
         server_ports.insert(VXLAN);
         let pods: BTreeSet<&str> = plan
             .servers
@@ -230,7 +230,7 @@ impl RunContext {
     }
 
     /// Describes the packets of each connection, without the number of transmissions.
-    fn describe_packets(&self, evidence: &Evidence) -> Vec<String> {
+    fn describe_packets(&self, evidence: &StageEvidence) -> Vec<String> {
         let mut connections: BTreeMap<String, (bool, BTreeSet<String>)> = BTreeMap::new();
         for packet in &evidence.packets {
             let Some(frame) = Frame::from_ethernet(&packet.bytes) else {
@@ -331,7 +331,7 @@ impl RunContext {
     }
 
     /// Lists the rules of each namespace with the number of their matches.
-    fn describe_rules(&self, evidence: &Evidence) -> Vec<String> {
+    fn describe_rules(&self, evidence: &StageEvidence) -> Vec<String> {
         let mut lines_of_rules = Vec::new();
         for saved in &evidence.rules {
             let mut table = "";

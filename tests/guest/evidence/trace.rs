@@ -1,9 +1,9 @@
 //! Tests the trace and drop evidence of each guest kernel, as on the host.
 
-use svclab_model::evidence::{DropEvidence, Evidence};
+use svclab_model::evidence::{DropEvidence, StageEvidence};
 use svclab_model::plan::Backend;
 use svclab_test_support::block_on;
-use svclab_test_support::evidence::{dropped, traced};
+use svclab_test_support::evidence::{dropped, single_stage, traced};
 use svclab_test_support::guests::new_guest;
 
 use crate::support::SERIES;
@@ -21,7 +21,7 @@ fn trace_every_guest_kernel_reports_all_rules() {
                     .build(traced::router_plan(backend))
                     .await
                     .expect("a lab");
-                let evidence = session.probe().await.expect("evidence");
+                let evidence = single_stage(session.probe().await.expect("evidence"));
                 traced::check_trace(&evidence, backend);
                 check_drops(&evidence, backend);
             }
@@ -38,7 +38,7 @@ fn drops_every_guest_kernel_reports_all() {
                 for short in [false, true] {
                     let plan = dropped::drop_plan(backend, 1, short);
                     let mut session = agent.build(plan).await.expect("a lab");
-                    let evidence = session.probe().await.expect("evidence");
+                    let evidence = single_stage(session.probe().await.expect("evidence"));
                     dropped::check_drops(&evidence, 1, short);
                 }
             }
@@ -47,7 +47,7 @@ fn drops_every_guest_kernel_reports_all() {
 }
 
 /// Checks the drops of that plan, as the kernel reports them.
-fn check_drops(evidence: &Evidence, backend: Backend) {
+fn check_drops(evidence: &StageEvidence, backend: Backend) {
     let DropEvidence::Watched {
         missed: lost,
         dropped,

@@ -15,19 +15,20 @@ use pnet::packet::Packet as _;
 use pnet::packet::ethernet::EthernetPacket;
 use pnet::packet::ipv4::Ipv4Packet;
 use pnet::packet::tcp::{TcpFlags, TcpPacket};
-use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
+use svclab_model::evidence::{Attempt, Direction, StageEvidence, Verdict};
 use svclab_model::plan::Plan;
 use svclab_model::protocol::{Event, FailureKind, Request, VERSION};
 use svclab_ruleset::input::Input;
+use svclab_test_support::evidence::single_stage;
 use svclab_test_support::small_plan;
 
-fn attempts_of_probe<'a>(evidence: &'a Evidence, probe: &str) -> Vec<&'a Attempt> {
+fn attempts_of_probe<'a>(evidence: &'a StageEvidence, probe: &str) -> Vec<&'a Attempt> {
     let attempts = evidence.attempts.iter();
     attempts.filter(|attempt| attempt.probe == probe).collect()
 }
 
 /// Counts the SYNs to `to` at an interface of the router.
-fn count_syns(evidence: &Evidence, interface: &str, direction: Direction, to: &str) -> usize {
+fn count_syns(evidence: &StageEvidence, interface: &str, direction: Direction, to: &str) -> usize {
     let to: SocketAddr = to.parse().expect("an address and a port");
     let is_matching_syn = |frame: &[u8]| {
         let ethernet = EthernetPacket::new(frame)?;
@@ -44,7 +45,7 @@ fn count_syns(evidence: &Evidence, interface: &str, direction: Direction, to: &s
 }
 
 /// Returns the packet counter of the only rule whose text contains `words`.
-fn rule_packets(evidence: &Evidence, ip: u8, words: &str) -> u64 {
+fn rule_packets(evidence: &StageEvidence, ip: u8, words: &str) -> u64 {
     let rules = evidence.rules.iter().filter(|rules| rules.ip_version == ip);
     let lines: Vec<&str> = rules
         .flat_map(|rules| rules.text.lines())
@@ -97,6 +98,7 @@ fn agent_small_plan_returns_complete_evidence() {
         let Event::Probed { lab: 7, evidence } = agent.recv_answer() else {
             panic!("the lab was not probed");
         };
+        let evidence = single_stage(*evidence);
 
         let verdicts = |probe| -> Vec<Verdict> {
             let attempts = attempts_of_probe(&evidence, probe);
@@ -256,6 +258,7 @@ fn agent_stop_server_and_run_program_act_in_namespace() {
         let Event::Probed { lab: 1, evidence } = agent.recv_answer() else {
             panic!("the lab was not probed");
         };
+        let evidence = single_stage(*evidence);
         let verdicts: Vec<Verdict> = attempts_of_probe(&evidence, "service")
             .iter()
             .map(|attempt| attempt.verdict)
@@ -272,14 +275,17 @@ fn capture_packet_burst_counts_missed_packets() {
     for user in test_users() {
         let mut agent = Conversation::start_ready(user);
         let mut plan = small_plan();
-        plan.probes.retain(|probe| probe.name == "datagram");
-        plan.probes[0].connections = DATAGRAMS;
-        plan.probes[0].after = None;
+        plan.stages[0]
+            .probes
+            .retain(|probe| probe.name == "datagram");
+        plan.stages[0].probes[0].connections = DATAGRAMS;
+        plan.stages[0].probes[0].after = None;
         agent.build(1, plan);
         agent.send(&Request::Probe { lab: 1 });
         let Event::Probed { lab: 1, evidence } = agent.recv_answer() else {
             panic!("the lab was not probed");
         };
+        let evidence = single_stage(*evidence);
         // The agent reads no packet before all are sent. The socket buffer is too small for all,
         // unless the administrator has raised `net.core.rmem_max`.
         let kept = evidence

@@ -7,10 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use nix::libc::{SIGCONT, SIGSTOP};
-use svclab_model::evidence::{Evidence, Verdict};
-use svclab_model::plan::{Plan, Probe, ProbeProtocol, Server, ServerKind, Sysctl, Target};
+use svclab_model::evidence::{StageEvidence, Verdict};
+use svclab_model::plan::{
+    Lifetime, Plan, Probe, ProbeProtocol, Server, ServerKind, Sysctl, Target,
+};
 use svclab_model::protocol::{Event, FailureKind, Request};
 use svclab_ruleset::input::Input;
+use svclab_test_support::evidence::single_stage;
 use svclab_test_support::small_plan;
 
 use super::attempts_of_probe;
@@ -46,6 +49,7 @@ fn probe(name: &str, to: &str, max_wait: Duration) -> Probe {
         max_wait,
         settle: false,
         after: None,
+        lifetime: Lifetime::Stage,
     }
 }
 
@@ -84,19 +88,19 @@ fn plan_with_first_backend(first: &str, retry_after: Duration) -> Plan {
         });
         let to = format!("10.0.1.1:{port}");
         let patience = Duration::from_millis(patience);
-        plan.probes.push(probe(name, &to, patience));
+        plan.stages[0].probes.push(probe(name, &to, patience));
     }
     plan
 }
 
-fn verdicts(evidence: &Evidence, probe: &str) -> Vec<Verdict> {
+fn verdicts(evidence: &StageEvidence, probe: &str) -> Vec<Verdict> {
     let attempts = attempts_of_probe(evidence, probe);
     attempts.iter().map(|attempt| attempt.verdict).collect()
 }
 
-fn recv_evidence(agent: &mut Conversation) -> Box<Evidence> {
+fn recv_evidence(agent: &mut Conversation) -> StageEvidence {
     match agent.recv_answer() {
-        Event::Probed { lab: 1, evidence } => evidence,
+        Event::Probed { lab: 1, evidence } => single_stage(*evidence),
         other => panic!("{other:?}"),
     }
 }
@@ -171,7 +175,7 @@ fn probe_second_syn(patience: Duration) -> Verdict {
         link: None,
         optional: true,
     });
-    plan.probes = vec![probe("call", "10.0.2.2:8080", patience)];
+    plan.stages[0].probes = vec![probe("call", "10.0.2.2:8080", patience)];
     let mut agent = Conversation::start_ready(User::Same);
     agent.build(1, plan);
     let processes = agent.processes();
@@ -206,8 +210,10 @@ fn syn_resent_within_max_wait_agent_stopped_is_connected() {
 #[test]
 fn backend_unresolved_agent_stopped_returns_failure() {
     let mut plan = plan_with_first_backend("10.0.2.99:8080", Duration::from_secs(10));
-    plan.probes.retain(|probe| probe.name == "impatient");
-    plan.probes[0].max_wait = Duration::from_secs(8);
+    plan.stages[0]
+        .probes
+        .retain(|probe| probe.name == "impatient");
+    plan.stages[0].probes[0].max_wait = Duration::from_secs(8);
     let mut agent = Conversation::start_ready(User::Same);
     agent.build(1, plan);
     let processes = agent.processes();

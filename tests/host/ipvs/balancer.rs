@@ -4,18 +4,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use svclab_model::evidence::{Evidence, Verdict};
+use svclab_model::evidence::{StageEvidence, Verdict};
 use svclab_model::plan::Sysctl;
 use svclab_runner::kernel::Session;
 use svclab_runner::run::Prepared;
 use svclab_test_support::block_on;
 use svclab_test_support::cases::prepare_case;
+use svclab_test_support::evidence::single_stage;
 
 use super::programs::{guest_with_ipvsadm, run_program, save_virtual_servers};
 
 /// Returns the number of each verdict of a probe, and the endpoints that answered.
 fn results_of_probe<'a>(
-    evidence: &'a Evidence,
+    evidence: &'a StageEvidence,
     probe: &str,
 ) -> (BTreeMap<Verdict, usize>, BTreeSet<&'a str>) {
     let mut verdicts = BTreeMap::new();
@@ -33,28 +34,28 @@ fn prepare_balancer_case(kind: &str) -> Prepared {
 }
 
 /// Builds the lab of a case and probes it. Asserts that the case passes.
-async fn build_and_probe(prepared: &Prepared) -> (Session, Evidence) {
+async fn build_and_probe(prepared: &Prepared) -> (Session, StageEvidence) {
     let agent = guest_with_ipvsadm().await;
     let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
-    let evidence = probe(&mut session).await;
+    let evidence = session.probe().await.expect("evidence");
     let judgement = prepared
         .judge()
         .expect("the case can be judged")
         .judge(&evidence);
     assert!(judgement.holds(), "{judgement:#?}");
-    (session, evidence)
+    (session, single_stage(evidence))
 }
 
 /// Returns the sources that the servers of a probe saw.
-fn sources(evidence: &Evidence, probe: &str) -> BTreeSet<String> {
+fn sources(evidence: &StageEvidence, probe: &str) -> BTreeSet<String> {
     let attempts = evidence.attempts.iter().filter(|each| each.probe == probe);
     attempts
         .filter_map(|attempt| Some(attempt.seen_source?.ip().to_string()))
         .collect()
 }
 
-async fn probe(session: &mut Session) -> Evidence {
-    session.probe().await.expect("evidence")
+async fn probe(session: &mut Session) -> StageEvidence {
+    single_stage(session.probe().await.expect("evidence"))
 }
 
 #[test]
@@ -206,7 +207,7 @@ fn session_stop_unknown_server_returns_error() {
             "cannot run ip in node-1: the plan has no such namespace"
         );
         // The lab still works.
-        session.probe().await.expect("evidence");
+        single_stage(session.probe().await.expect("evidence"));
     });
 }
 
@@ -231,10 +232,10 @@ fn balancer_refuse_mode_without_backends_refuses() {
 fn balancer_with_two_addresses_answers_on_both() {
     block_on(async {
         let mut prepared = prepare_balancer_case("twoAddresses");
-        let mut second = prepared.plan.probes[0].clone();
+        let mut second = prepared.plan.stages[0].probes[0].clone();
         "second".clone_into(&mut second.name);
         second.target.address = "198.51.100.11".parse().expect("an address");
-        prepared.plan.probes.push(second);
+        prepared.plan.stages[0].probes.push(second);
         let agent = guest_with_ipvsadm().await;
         let mut session = agent.build(prepared.plan).await.expect("a lab");
         let evidence = probe(&mut session).await;

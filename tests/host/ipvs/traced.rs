@@ -10,6 +10,7 @@ use svclab_ruleset::input::Input;
 use svclab_ruleset::ipvs::{
     Forwarding, RealServer, SchedulerFlags, VirtualServer, VirtualServerKey,
 };
+use svclab_test_support::evidence::single_stage;
 use svclab_test_support::guests::new_guest;
 use svclab_test_support::{block_on, small_plan};
 
@@ -27,8 +28,8 @@ fn socket(text: &str) -> SocketAddr {
 fn plan() -> Plan {
     let mut plan = small_plan();
     plan.evidence.trace = vec!["router".to_owned(), "host/client".to_owned()];
-    let probe = plan.probes.remove(0);
-    plan.probes = VIRTUAL_SERVERS
+    let probe = plan.stages[0].probes.remove(0);
+    plan.stages[0].probes = VIRTUAL_SERVERS
         .iter()
         .map(|(served, _)| {
             let mut probe = Probe {
@@ -73,7 +74,7 @@ fn ipvs_traced_namespace_records_chosen_real_servers() {
     block_on(async {
         let agent = new_guest("6.12").await.start().await.expect("a guest");
         let mut session = agent.build(plan()).await.expect("a lab");
-        let evidence = session.probe().await.expect("evidence");
+        let evidence = single_stage(session.probe().await.expect("evidence"));
         for attempt in &evidence.attempts {
             assert_eq!(attempt.verdict, Verdict::Connected, "{attempt:?}");
         }

@@ -4,9 +4,10 @@ mod tshark;
 
 use svclab_journey::Frame;
 use svclab_model::evidence::PacketKind;
-use svclab_model::evidence::{Evidence, Verdict};
+use svclab_model::evidence::{StageEvidence, Verdict};
 use svclab_model::plan::{Plan, Probe, ProbeProtocol, Server, Target};
 use svclab_test_support::cases::prepare_case;
+use svclab_test_support::evidence::single_stage;
 use svclab_test_support::programs::with_agent;
 
 /// A case whose probe connects, through the tunnel in both directions.
@@ -31,13 +32,13 @@ fn probes(call: &Probe, pod: std::net::IpAddr) -> Vec<Probe> {
 }
 
 /// Runs the case with packets of every namespace captured.
-fn record_evidence() -> Evidence {
+fn record_evidence() -> StageEvidence {
     let mut prepared = prepare_case(CASE);
     let plan: &mut Plan = &mut prepared.plan;
     plan.evidence.packets = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
     let pod = plan.namespace("pod/default/web").expect("the pod exists");
     let pod = pod.links[0].addresses[0].ip();
-    plan.probes = probes(&plan.probes[0], pod);
+    plan.stages[0].probes = probes(&plan.stages[0].probes[0], pod);
     // The pod declares its port for TCP only.
     let is_tcp = |server: &&Server| server.namespace == "pod/default/web" && server.port == 8080;
     let server = plan.servers.iter().find(is_tcp).cloned();
@@ -47,6 +48,7 @@ fn record_evidence() -> Evidence {
     });
     let evidence = with_agent(async |agent| agent.build(prepared.plan).await?.probe().await)
         .expect("the case runs");
+    let evidence = single_stage(evidence);
     let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
     assert_eq!(
         verdicts,

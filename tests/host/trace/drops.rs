@@ -16,10 +16,10 @@ use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, setns, unshare};
 use serde_json::Value;
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
-use svclab_model::evidence::{DropEvidence, Evidence, Verdict};
+use svclab_model::evidence::{DropEvidence, StageEvidence, Verdict};
 use svclab_model::plan::{Backend, Plan};
 use svclab_runner::kernel::{Agent, enter};
-use svclab_test_support::evidence::{dropped, traced};
+use svclab_test_support::evidence::{dropped, single_stage, traced};
 use svclab_test_support::programs::copy_programs;
 use svclab_test_support::{block_on, can_trace_drops};
 
@@ -42,14 +42,14 @@ fn assert_drops_uncertain(drops: &DropEvidence) {
     }
 }
 
-async fn probe(agent: &Agent, plan: Plan) -> Evidence {
+async fn probe(agent: &Agent, plan: Plan) -> StageEvidence {
     let mut session = agent.build(plan).await.expect("a lab");
-    session.probe().await.expect("evidence")
+    single_stage(session.probe().await.expect("evidence"))
 }
 
 /// Runs both kinds of drops in parallel, in one agent and in two.
 fn check_parallel_drops(backend: Backend) {
-    let evidence: Vec<Evidence> = block_on(async {
+    let evidence: Vec<StageEvidence> = block_on(async {
         let (first, second) = (new_host().start().await, new_host().start().await);
         let (one, two) = (first.expect("an agent"), second.expect("an agent"));
         let labs = [
@@ -133,7 +133,7 @@ fn flood_router(client: &File) {
 
 /// Returns the evidence of a traced router, with a function that runs in another thread at the same
 /// time. The function gets the client's namespace. Returns `None` where drops cannot be traced.
-fn evidence_while(work: impl FnOnce(&File) + Send + 'static) -> Option<Evidence> {
+fn evidence_while(work: impl FnOnce(&File) + Send + 'static) -> Option<StageEvidence> {
     let evidence = block_on(async {
         let agent = new_host().start().await.expect("an agent");
         if !can_trace_drops() {
@@ -155,7 +155,7 @@ fn evidence_while(work: impl FnOnce(&File) + Send + 'static) -> Option<Evidence>
             work_thread.join().expect("the thread ends");
             inside.let_through(Backend::Nft);
         });
-        let evidence = session.probe().await.expect("evidence");
+        let evidence = single_stage(session.probe().await.expect("evidence"));
         outer_thread.join().expect("the thread ends");
         assert_eq!(evidence.attempts[0].verdict, Verdict::Connected);
         evidence
@@ -212,12 +212,12 @@ fn drops_beyond_buffer_are_counted() {
 }
 
 /// Returns the evidence of a case that svclab runs, started through this command.
-fn run_case(prefix: &[&str]) -> Evidence {
+fn run_case(prefix: &[&str]) -> StageEvidence {
     run_case_after(prefix, |_| {})
 }
 
 /// Returns the same after `prepare` has changed the program's file.
-fn run_case_after(prefix: &[&str], prepare: impl FnOnce(&Path)) -> Evidence {
+fn run_case_after(prefix: &[&str], prepare: impl FnOnce(&Path)) -> StageEvidence {
     let directory = tempfile::tempdir().expect("a directory");
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(directory.path(), open).expect("permissions");
@@ -243,7 +243,7 @@ fn run_case_after(prefix: &[&str], prepare: impl FnOnce(&Path)) -> Evidence {
     let case = format!("report/canal-stale-rule/{case}/evidence.json");
     let document = fs::read(directory.path().join(case)).expect("evidence");
     let document: Value = serde_json::from_slice(&document).expect("JSON");
-    serde_json::from_value(document["evidence"].clone()).expect("evidence")
+    serde_json::from_value(document["evidence"]["stages"][0].clone()).expect("evidence")
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn drops_without_capabilities_are_uncertain() {
 const AS_ORDINARY_USER: [&str; 4] = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"];
 
 /// Asserts that the drops were traced with both capabilities.
-fn assert_drops_traced(evidence: &Evidence) {
+fn assert_drops_traced(evidence: &StageEvidence) {
     let DropEvidence::Watched { missed: 0, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
     };

@@ -4,6 +4,7 @@
 use svclab_model::evidence::Verdict;
 use svclab_model::evidence::trace::TracePoint;
 use svclab_model::plan::Backend;
+use svclab_test_support::evidence::single_stage;
 
 use super::inside::{self, Inside};
 use super::with_agent;
@@ -47,7 +48,7 @@ fn assert_trace_invisible(backend: Backend) {
         let before = (inside.list_all(backend), inside.run(LOGGERS));
         assert!(!inside.is_traced());
         let looking = std::thread::spawn(move || (inside.list_and_let_through(backend), inside));
-        let evidence = session.probe().await.expect("evidence");
+        let evidence = single_stage(session.probe().await.expect("evidence"));
         let (during, inside) = looking.join().expect("the thread ends");
         assert_eq!(during.0, before.0);
         assert!(!inside.is_traced());

@@ -16,8 +16,10 @@ const TRACE_TABLE: &str = "svclab-trace";
 
 pub fn plan(backend: Backend) -> Plan {
     let mut plan = traced::router_plan(backend);
-    plan.probes.retain(|probe| probe.name == "blocked");
-    plan.probes[0].max_wait = MAX_WAIT;
+    plan.stages[0]
+        .probes
+        .retain(|probe| probe.name == "blocked");
+    plan.stages[0].probes[0].max_wait = MAX_WAIT;
     plan
 }
 

@@ -11,6 +11,7 @@ use svclab_model::plan::{EvidenceRequest, Namespace};
 use svclab_report::journey::JourneyRenderer;
 use svclab_test_support::cases::{prepare_case, prepare_cases};
 use svclab_test_support::evidence::accounting::account_for_packets;
+use svclab_test_support::evidence::single_stage;
 use svclab_test_support::ordinary_or_full;
 
 use super::{probe_plan, with_agent};
@@ -43,8 +44,8 @@ fn journey_retransmitted_replies_have_own_matches() {
     plan.evidence = EvidenceRequest::everything(&plan);
     with_agent(async |agent| {
         let mut session = agent.build(plan.clone()).await.expect("a lab");
-        let evidence = session.probe().await.expect("evidence");
-        let journeys = journeys(&plan, &evidence);
+        let evidence = single_stage(session.probe().await.expect("evidence"));
+        let journeys = journeys(&plan, &plan.stages[0].probes, &evidence);
         let answers: Vec<_> = journeys
             .iter()
             .flat_map(|journey| &journey.packets)
@@ -65,17 +66,17 @@ fn journey_retransmitted_replies_have_own_matches() {
 fn journey_packet_waiting_for_neighbor_is_described() {
     let case = prepare_case("service-changes/version=v1.30,mode=iptables");
     let mut plan = case.plan;
-    plan.steps.clear();
-    plan.probes.retain(|probe| probe.name == "call");
+    plan.truncate_stages(1);
+    plan.stages[0].probes.retain(|probe| probe.name == "call");
     let unused_address: IpAddr = [10, 244, 2, 99].into();
-    let call = &mut plan.probes[0];
+    let call = &mut plan.stages[0].probes[0];
     call.target.address = unused_address;
     call.connections = 1;
     call.max_wait = Duration::from_millis(200);
     call.settle = false;
     plan.evidence = EvidenceRequest::everything(&plan);
     let evidence = probe_plan(plan.clone());
-    let journeys = journeys(&plan, &evidence);
+    let journeys = journeys(&plan, &plan.stages[0].probes, &evidence);
     let [journey] = &journeys[..] else {
         panic!("{journeys:#?}");
     };

@@ -5,11 +5,11 @@ mod during;
 mod inside;
 mod labs;
 
-use svclab_model::evidence::{DropEvidence, Evidence};
+use svclab_model::evidence::{DropEvidence, StageEvidence};
 use svclab_model::plan::{Backend, Plan};
 use svclab_runner::kernel::{Agent, Host};
 use svclab_test_support::block_on;
-use svclab_test_support::evidence::traced;
+use svclab_test_support::evidence::{single_stage, traced};
 use svclab_test_support::programs::agent;
 
 fn new_host() -> Host {
@@ -20,10 +20,10 @@ fn with_agent<T>(work: impl AsyncFnOnce(Agent) -> T) -> T {
     block_on(async { work(new_host().start().await.expect("an agent")).await })
 }
 
-fn probe_plan(plan: Plan) -> Evidence {
+fn probe_plan(plan: Plan) -> StageEvidence {
     with_agent(async |agent| {
         let mut session = agent.build(plan).await.expect("a lab");
-        session.probe().await.expect("evidence")
+        single_stage(session.probe().await.expect("evidence"))
     })
 }
 

@@ -115,10 +115,9 @@ pub fn lab() -> Plan {
     let case = &labs[0].scenario.cases()[labs[0].cases[0]];
     let prepared =
         prepare(&labs[0], case, Duration::from_secs(3)).expect("the case can be prepared");
-    Plan {
-        steps: Vec::new(),
-        ..prepared.plan
-    }
+    let mut plan = prepared.plan;
+    plan.truncate_stages(1);
+    plan
 }
 
 /// Node of one side, under construction.

@@ -81,8 +81,8 @@ impl Lab {
             self.plan.health = checks;
             self.start_health_checks(step, on_health_change).await?;
         }
-        if let Some(probes) = delta.probes {
-            self.plan.probes = probes;
+        if let Some(stages) = delta.stages {
+            self.plan.stages = stages;
         }
         if let Some(watch) = delta.evidence {
             self.plan.evidence = watch;

@@ -53,8 +53,8 @@ pub(crate) struct Lab {
     apis: HashMap<(String, SocketAddr), Api>,
     /// Background programs, by name.
     background_programs: HashMap<String, BackgroundProgram>,
-    /// Whether the plan's steps were made. If so, the lab differs from the plan.
-    steps_made: bool,
+    /// Whether a step was made. If so, the lab differs from the plan.
+    is_changed: bool,
     /// Time that each kube-proxy took to write its rules, by node, in milliseconds.
     pub(super) synced_ms: BTreeMap<String, u64>,
     /// Makes the kernel stamp packets with the time of reception.
@@ -162,7 +162,7 @@ impl Lab {
             loaders,
             apis: HashMap::new(),
             background_programs: HashMap::new(),
-            steps_made: false,
+            is_changed: false,
             synced_ms: BTreeMap::new(),
             _timestamps: timestamps,
         };
@@ -197,35 +197,28 @@ impl Lab {
         .await
     }
 
-    /// Runs the plan's probes and returns the evidence. Then makes the plan's steps in sequence and
-    /// runs the probes of each. After an error in a step, the lab is unusable.
+    /// Runs the plan's stages in sequence and returns the evidence: makes the step of each stage and
+    /// runs its probes. After an error in a step, the lab is unusable.
     ///
     /// # Errors
     ///
-    /// When a probe cannot run, evidence cannot be recorded, a step fails, or the steps were made
+    /// When a probe cannot run, evidence cannot be recorded, a step fails, or a step was made
     /// before.
     pub(crate) async fn probe(
         &mut self,
         step: &impl Fn(String),
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<Evidence, Failure> {
-        let steps = std::mem::take(&mut self.plan.steps);
-        if self.steps_made {
+        if self.is_changed {
             return Err(failure::bug(
                 "cannot repeat the probes: the steps have changed the lab".to_owned(),
             ));
         }
-        self.steps_made = !steps.is_empty();
-        let mut next = steps.iter().map(|step| step.open.as_slice());
-        let (mut evidence, mut open) = self.run_stage(Vec::new(), next.next(), step).await?;
-        for step_plan in &steps {
-            let (evidence_of_step, opened) = self
-                .make_step(step_plan, open, next.next(), step, on_health_change)
-                .await?;
-            evidence.steps.push(evidence_of_step);
-            open = opened;
-        }
-        Ok(evidence)
+        // Changes of the lab need the rest of the plan.
+        let stages = std::mem::take(&mut self.plan.stages);
+        let evidence = self.run_stages(&stages, step, on_health_change).await;
+        self.plan.stages = stages;
+        evidence
     }
 
     /// Returns the mode of the real kube-proxy in the namespace, or `None` without a real

@@ -1,4 +1,4 @@
-//! Runs the probes of one stage of a lab and records the evidence.
+//! Runs the stages of a lab: makes the step of a stage, runs its probes and records the evidence.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -20,28 +20,56 @@ use crate::runtime::softnet::BacklogQueues;
 use crate::watch::capture::{self, Capture, CaptureBuffer};
 use crate::watch::trace::Trace;
 use crate::watch::{counters, kernel_state};
-use svclab_model::evidence::{Attempt, Evidence, Packet, Verdict};
-use svclab_model::plan::{Namespace, Probe};
-use svclab_model::protocol::Failure;
+use svclab_model::evidence::{Attempt, Evidence, Packet, StageEvidence, Verdict};
+use svclab_model::plan::{Lifetime, Namespace, Probe, Stage};
+use svclab_model::protocol::{BackendHealthChange, Failure};
 
 impl Lab {
-    /// Runs the plan's probes, repeats the exchange on open connections, and opens the connections
-    /// of `next`. Returns the evidence and the connections that are open afterwards.
-    ///
-    /// # Errors
-    ///
-    /// When a probe cannot run or evidence cannot be recorded.
-    pub(crate) async fn run_stage(
-        &self,
-        open: Vec<OpenConnection>,
-        next: Option<&[Probe]>,
+    /// Runs stages in sequence.
+    pub(super) async fn run_stages(
+        &mut self,
+        stages: &[Stage],
         step: &impl Fn(String),
-    ) -> Result<(Evidence, Vec<OpenConnection>), Failure> {
+        on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
+    ) -> Result<Evidence, Failure> {
+        let mut evidence = Evidence::default();
+        let mut open = Vec::new();
+        for stage in stages {
+            let made = match &stage.step {
+                Some(planned) => Some(
+                    self.make_step(planned, stage, step, on_health_change)
+                        .await?,
+                ),
+                None => None,
+            };
+            let mut seen;
+            (seen, open) = self.run_probes(stage, open, step).await?;
+            if let Some(made) = made {
+                seen.step = Some(made.end().await);
+            }
+            evidence.stages.push(seen);
+        }
+        evidence.logs.extend(real_proxy::outputs(self)?);
+        (evidence.refused, evidence.refused_missed) = self.refused_requests();
+        evidence.synced_ms.clone_from(&self.synced_ms);
+        Ok(evidence)
+    }
+
+    /// Runs the probes of a stage, repeats the exchange on open connections, and opens the
+    /// connections for the next stage. Returns the evidence and the connections that are open
+    /// afterwards.
+    async fn run_probes(
+        &self,
+        stage: &Stage,
+        open: Vec<OpenConnection>,
+        step: &impl Fn(String),
+    ) -> Result<(StageEvidence, Vec<OpenConnection>), Failure> {
+        let probes: Vec<Probe> = stage.probes_with(Lifetime::Stage).cloned().collect();
         step("start its packet captures".to_owned());
         let watch = &self.plan.evidence;
         let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
         // The proof of a timeout may be in any namespace.
-        let settles = self.plan.probes.iter().any(|probe| probe.settle);
+        let settles = probes.iter().any(|probe| probe.settle);
         let captures = self.start_captures(&buffer, |name| {
             settles || watch.packets.iter().any(|own| own == name)
         })?;
@@ -62,12 +90,19 @@ impl Lab {
         let late_timers = self.late_timers();
         let settler = trace.as_mut().filter(|_| settles).map(|trace| {
             let (plan, namespaces) = (&self.plan, &self.namespaces);
-            Settler::new(plan, namespaces, &captures, Rc::clone(&buffer), trace)
+            Settler::new(
+                plan,
+                &probes,
+                namespaces,
+                &captures,
+                Rc::clone(&buffer),
+                trace,
+            )
         });
-        let mut attempts = prober::run(&self.plan.probes, &self.namespaces, settler).await?;
+        let mut attempts = prober::run(&probes, &self.namespaces, settler).await?;
         attempts.extend(open_connections::exchange_again(open).await?);
-        let (open, opened) =
-            open_connections::open(next.unwrap_or_default(), &self.namespaces).await?;
+        let opened = stage.probes_with(Lifetime::Opened);
+        let (open, opened) = open_connections::open(opened, &self.namespaces).await?;
         attempts.extend(opened);
         check_not_overloaded(&attempts, queues.dropped, BacklogQueues::read().dropped)?;
         if self.late_timers() > late_timers {
@@ -91,11 +126,11 @@ impl Lab {
         // reads.
         let closing = capture::end(captures).await;
         step("read back counters and rules".to_owned());
-        let mut evidence = Evidence {
+        let mut evidence = StageEvidence {
             attempts,
             unresolved,
             delay_ms: delay.process_ms(),
-            ..Evidence::default()
+            ..StageEvidence::default()
         };
         (evidence.packets, evidence.packets_missed) = buffer.borrow_mut().take();
         let is_requested = |packet: &Packet| watch.packets.contains(&packet.namespace);
@@ -157,7 +192,7 @@ impl Lab {
     async fn read_back(
         &self,
         before: &HashMap<String, BTreeMap<String, i64>>,
-        evidence: &mut Evidence,
+        evidence: &mut StageEvidence,
     ) -> Result<(), Failure> {
         let watch = &self.plan.evidence;
         for (name, before) in before {
@@ -185,14 +220,11 @@ impl Lab {
                 evidence.kernel_state.insert(namespace.name.clone(), held);
             }
         }
-        evidence.logs.extend(real_proxy::outputs(self)?);
-        (evidence.refused, evidence.refused_missed) = self.refused_requests();
-        evidence.synced_ms.clone_from(&self.synced_ms);
         Ok(())
     }
 
     /// Reads the rules of the namespaces whose rules the plan requests.
-    async fn read_rules(&self, evidence: &mut Evidence) -> Result<(), Failure> {
+    async fn read_rules(&self, evidence: &mut StageEvidence) -> Result<(), Failure> {
         let events = &evidence.trace;
         let requested = self.plan.evidence.rules.iter();
         let read =

@@ -33,7 +33,7 @@ const MAX_LAST_WAIT: Duration = Duration::from_millis(100);
 
 /// Probes that are repeated in rounds.
 pub(crate) struct ConvergenceProbes<'a> {
-    probes: &'a [Probe],
+    probes: &'a [&'a Probe],
     namespaces: &'a HashMap<String, NetNs>,
     tasks: JoinSet<Attempt>,
     /// Timeout attempts for connections that have not ended, used if they do not.
@@ -44,7 +44,7 @@ pub(crate) struct ConvergenceProbes<'a> {
 }
 
 impl<'a> ConvergenceProbes<'a> {
-    pub(crate) fn new(probes: &'a [Probe], namespaces: &'a HashMap<String, NetNs>) -> Self {
+    pub(crate) fn new(probes: &'a [&'a Probe], namespaces: &'a HashMap<String, NetNs>) -> Self {
         Self {
             probes,
             namespaces,

@@ -43,7 +43,7 @@ type FirstExchange = Pin<Box<dyn Future<Output = (Option<Connection>, ExchangeRe
 /// When a socket cannot be opened, a probe is bound to an address that its namespace lacks, or the
 /// host is too busy for a verdict.
 pub(crate) async fn open(
-    probes: &[Probe],
+    probes: impl Iterator<Item = &Probe>,
     namespaces: &HashMap<String, NetNs>,
 ) -> Result<(Vec<OpenConnection>, Vec<Attempt>), Failure> {
     let mut exchanges = Vec::new();

@@ -15,8 +15,8 @@ use crate::watch::capture::{Capture, CaptureBuffer};
 use crate::watch::trace::Trace;
 use svclab_journey::journey::journeys;
 use svclab_journey::settled::TimeoutProof;
-use svclab_model::evidence::{Attempt, Evidence, SavedRules, TraceEvent, Verdict};
-use svclab_model::plan::Plan;
+use svclab_model::evidence::{Attempt, SavedRules, StageEvidence, TraceEvent, Verdict};
+use svclab_model::plan::{Plan, Probe};
 use svclab_model::protocol::Failure;
 
 /// Initial and maximum time without a new packet before the evidence is examined. The kernel has no
@@ -55,6 +55,8 @@ pub(crate) struct PendingConnection {
 /// Evidence recorded so far. All namespaces of the lab must be captured and traced.
 pub(crate) struct Settler<'a> {
     plan: &'a Plan,
+    /// Probes that run.
+    probes: &'a [Probe],
     namespaces: &'a HashMap<String, NetNs>,
     captures: &'a [Capture],
     buffer: Rc<RefCell<CaptureBuffer>>,
@@ -70,6 +72,7 @@ pub(crate) struct Settler<'a> {
 impl<'a> Settler<'a> {
     pub(crate) fn new(
         plan: &'a Plan,
+        probes: &'a [Probe],
         namespaces: &'a HashMap<String, NetNs>,
         captures: &'a [Capture],
         buffer: Rc<RefCell<CaptureBuffer>>,
@@ -77,6 +80,7 @@ impl<'a> Settler<'a> {
     ) -> Self {
         Self {
             plan,
+            probes,
             namespaces,
             captures,
             buffer,
@@ -105,12 +109,12 @@ impl<'a> Settler<'a> {
         if seen > MAX_PACKETS || std::mem::replace(&mut self.packets_tried, seen) == seen {
             return Ok(Vec::new());
         }
-        let mut evidence = Evidence {
+        let mut evidence = StageEvidence {
             attempts: pending
                 .iter()
                 .map(|one| self.pending_attempt(one))
                 .collect(),
-            ..Evidence::default()
+            ..StageEvidence::default()
         };
         (evidence.packets, evidence.packets_missed) = self.buffer.borrow().snapshot();
         self.trace.snapshot(&mut evidence)?;
@@ -126,7 +130,7 @@ impl<'a> Settler<'a> {
             evidence.nft.extend(native);
         }
         let proof = TimeoutProof::new(self.plan, &evidence);
-        let journeys = journeys(self.plan, &evidence);
+        let journeys = journeys(self.plan, self.probes, &evidence);
         Ok(journeys
             .iter()
             .enumerate()
@@ -175,7 +179,7 @@ impl<'a> Settler<'a> {
 
     fn pending_attempt(&self, pending: &PendingConnection) -> Attempt {
         Attempt {
-            probe: self.plan.probes[pending.probe_index].name.clone(),
+            probe: self.probes[pending.probe_index].name.clone(),
             index: pending.number,
             verdict: Verdict::Timeout,
             endpoint: None,

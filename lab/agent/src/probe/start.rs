@@ -121,7 +121,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use svclab_model::plan::Target;
+    use svclab_model::plan::{Lifetime, Target};
 
     #[test]
     fn ipv6_probe_without_source_names_missing_address() {
@@ -143,6 +143,7 @@ mod tests {
                 max_wait: Duration::from_secs(1),
                 settle: false,
                 after: None,
+                lifetime: Lifetime::Stage,
             };
             cannot_start(&probe, &Errno::EADDRNOTAVAIL.into())
                 .remedy

@@ -58,10 +58,10 @@ pub(super) fn common_probes(task: &Task) -> Result<Vec<Probe>, BisectError> {
             && left.datagrams == right.datagrams
     };
     let is_common = |probe: &&Probe| {
-        let mut others = task.bad.probes.iter();
+        let mut others = task.bad.initial_probes();
         others.any(|other| is_same_probe(probe, other))
     };
-    let common = task.good.probes.iter().filter(is_common);
+    let common = task.good.initial_probes().filter(is_common);
     let is_requested = |probe: &&Probe| task.probe.as_ref().is_none_or(|name| probe.name == *name);
     let selected: Vec<Probe> = common.clone().filter(is_requested).cloned().collect();
     if selected.is_empty() {

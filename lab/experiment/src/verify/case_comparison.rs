@@ -15,7 +15,7 @@ use crate::trial::{Tally, tallies};
 use svclab_journey::journey::Journey;
 use svclab_judge::StepOutcome;
 use svclab_model::evidence::Evidence;
-use svclab_model::plan::{EvidenceRequest, Plan, Probe};
+use svclab_model::plan::EvidenceRequest;
 use svclab_runner::kernel::Agent;
 use svclab_runner::run::Prepared;
 use svclab_runner::run::execute::without_settling;
@@ -174,7 +174,7 @@ impl<'p> CaseComparison<'p> {
     /// Returns the outcomes of each probe on both sides.
     pub(super) fn tallies(&self, [against, new]: &[Evidence; 2]) -> Runs {
         let count =
-            |prepared: &Prepared, evidence| tallies(&prepared.plan, evidence, &prepared.books());
+            |prepared: &Prepared, evidence| tallies(&prepared.plan, evidence, prepared.books());
         let mut new = count(&self.pair.new, new);
         let against = count(&self.pair.against, against).into_iter();
         let both = against.filter_map(|(probe, tally)| {
@@ -197,15 +197,12 @@ impl<'p> CaseComparison<'p> {
             let prepared = with_more_connections(prepared, suspects, AFFINITY_CONNECTIONS);
             let mut prepared = without_settling(&prepared);
             prepared.plan.evidence = EvidenceRequest::everything(&prepared.plan);
-            for probes in probes_mut(&mut prepared.plan) {
+            for stage in &mut prepared.plan.stages {
                 // Other probes are not needed.
-                probes.retain(|probe| suspects.contains(&probe.name));
-                for probe in probes {
-                    probe.after = None;
-                }
+                stage.probes.retain(|probe| suspects.contains(&probe.name));
             }
-            for (step, planned) in prepared.steps.iter_mut().zip(&prepared.plan.steps) {
-                step.plan.probes.clone_from(&planned.probes);
+            for probe in prepared.plan.probes_mut() {
+                probe.after = None;
             }
             prepared
         };
@@ -213,7 +210,7 @@ impl<'p> CaseComparison<'p> {
         let against = with_evidence(self.pair.against.clone()).journeys(&against);
         let new = with_evidence(self.pair.new.clone()).journeys(&new);
         let matches = suspects.iter().map(|probe| {
-            let stage = self.pair.new.plan.step_of(probe).map_or(0, |step| step + 1);
+            let stage = self.pair.new.plan.stage_of(probe).unwrap_or(0);
             let [against, new] = [&against, &new]
                 .map(|side: &Vec<Vec<Journey>>| side.get(stage).map_or(&[][..], Vec::as_slice));
             (probe.clone(), compare_matches(probe, against, new))
@@ -225,36 +222,32 @@ impl<'p> CaseComparison<'p> {
     pub(super) fn flow(&self, name: &str) -> FlowId {
         let prepared = &self.pair.new;
         let probe = prepared.case.spec.probe(name);
-        let step = prepared.plan.step_of(name);
+        let stage = prepared.plan.stage_of(name);
+        let step = stage.and_then(|stage| prepared.step_name(stage));
         FlowId {
             case: prepared.case.id.clone(),
             kernel: self.agent.environment().kernel.clone(),
-            step: step.map(|step| prepared.plan.steps[step].name.clone()),
+            step: step.map(str::to_owned),
             probe: name.to_owned(),
             from: probe.map(|probe| probe.from.clone()).unwrap_or_default(),
             to: probe.map(|probe| probe.to.clone()).unwrap_or_default(),
         }
     }
 
-    /// Returns the differences of rules before the steps, and the new differences after each step.
+    /// Returns the differences of rules in the first stage, and the new differences in each later
+    /// stage.
     pub(super) fn rule_differences(&self, [against, new]: &[Evidence; 2]) -> Vec<RulesDiffer> {
-        let steps = against.steps.iter().zip(&new.steps);
-        let steps = steps.map(|(against, new)| {
-            let (step, against) = (Some(against.name.clone()), &*against.evidence);
-            (step, against, &*new.evidence)
-        });
-        let stages: Vec<_> = std::iter::once((None, against, new)).chain(steps).collect();
         let mut differing = Vec::new();
         for node in &self.pair.new.plan.evidence.rules {
             let mut previous = Vec::new();
-            for (step, against, new) in &stages {
+            for (against, new) in against.stages.iter().zip(&new.stages) {
                 let now = differing_rules(node, against, new);
                 let differences = new_differences(&previous, now.clone());
                 previous = now;
                 if !differences.is_empty() {
                     differing.push(RulesDiffer {
                         case: self.pair.new.case.id.clone(),
-                        step: step.clone(),
+                        step: against.step.as_ref().map(|step| step.name.clone()),
                         node: node.clone(),
                         differences,
                     });
@@ -288,18 +281,18 @@ impl<'p> CaseComparison<'p> {
     }
 }
 
-/// Returns the case up to the last of the given probes' steps, with at least `connections`
+/// Returns the case up to the last stage of the given probes, with at least `connections`
 /// connections of these probes.
 fn with_more_connections(
     mut prepared: Prepared,
     names: &BTreeSet<String>,
     connections: u32,
 ) -> Prepared {
-    let steps = names
+    let stages = names
         .iter()
-        .filter_map(|probe| prepared.plan.step_of(probe));
-    let steps = steps.max().map_or(0, |last| last + 1);
-    prepared.plan.steps.truncate(steps);
+        .filter_map(|probe| prepared.plan.stage_of(probe));
+    let last = stages.max().unwrap_or(0);
+    prepared.plan.truncate_stages(last + 1);
     raise_connections(prepared, names, connections)
 }
 
@@ -309,7 +302,7 @@ fn raise_connections(
     names: &BTreeSet<String>,
     connections: u32,
 ) -> Prepared {
-    for probe in probes_mut(&mut prepared.plan).flatten() {
+    for probe in prepared.plan.probes_mut() {
         if names.contains(&probe.name) {
             probe.connections = probe.connections.max(connections);
         }
@@ -317,28 +310,24 @@ fn raise_connections(
     prepared
 }
 
-/// Returns the case with only these probes, before the steps and without evidence request. Each of
+/// Returns the first stage of the case with only these probes and without evidence request. Each of
 /// `runs` runs makes its part of the missing connections.
 fn only_missing(mut prepared: Prepared, missing: &MissingDraws, runs: u64) -> Prepared {
     let plan = &mut prepared.plan;
-    plan.steps.clear();
+    plan.truncate_stages(1);
     plan.evidence = EvidenceRequest::default();
-    plan.probes
-        .retain(|probe| missing.contains_key(&probe.name));
-    for probe in &mut plan.probes {
+    for stage in &mut plan.stages {
+        stage
+            .probes
+            .retain(|probe| missing.contains_key(&probe.name));
+    }
+    for probe in plan.probes_mut() {
         let connections = missing[&probe.name].div_ceil(runs.max(1));
         probe.connections = u32::try_from(connections).unwrap_or(u32::MAX);
         probe.after = None;
         probe.settle = false;
     }
     prepared
-}
-
-/// Iterates over the probes of a plan, including those opened before a step.
-fn probes_mut(plan: &mut Plan) -> impl Iterator<Item = &mut Vec<Probe>> {
-    let steps = plan.steps.iter_mut();
-    let step_probes = steps.flat_map(|step| [&mut step.open, &mut step.probes]);
-    std::iter::once(&mut plan.probes).chain(step_probes)
 }
 
 /// Returns the traffic shifts after a case's steps.

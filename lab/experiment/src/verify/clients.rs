@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 
 use crate::trial::{ConnectionOutcome, Tally};
 use svclab_model::plan::{EvidenceRequest, MaxWait, Plan};
-use svclab_planner::build::{PlanInput, plan};
+use svclab_planner::build::{PlanInput, StageInput, plan};
 use svclab_planner::cluster::Pod;
 use svclab_runner::run::Prepared;
 use svclab_scenario::lab::Probe;
@@ -26,7 +26,8 @@ pub(super) fn with_clients(
     clients: usize,
     connections: u32,
 ) -> Option<Prepared> {
-    let planned = prepared.plan.probes.iter().find(|own| own.name == probe)?;
+    let mut planned = prepared.plan.initial_probes();
+    let planned = planned.find(|own| own.name == probe)?;
     let written = prepared.case.spec.probe(probe)?;
     let mut pods = prepared.cluster.pods.iter();
     let is_sender = |pod: &&Pod| !pod.host_network && pod.reference() == planned.namespace;
@@ -47,16 +48,18 @@ pub(super) fn with_clients(
     });
     let probes: IndexMap<String, Probe> = probes.collect();
     let mut larger = prepared.clone();
-    larger.steps.clear();
+    larger.later_stages.clear();
     larger.cluster.pods.extend(copies);
     let order = PlanInput {
         case: &prepared.case.id,
-        cluster: &larger.cluster,
-        probes: &probes,
+        stages: &[StageInput {
+            step: None,
+            cluster: &larger.cluster,
+            probes: &probes,
+        }],
         row: prepared.case.expected(),
         row_index: prepared.case.row,
         max_wait: MaxWait::SETTLED,
-        steps: &[],
     };
     let (planned, _) = plan(&order).ok()?;
     larger.plan = Plan {

@@ -8,7 +8,7 @@ use crate::comparison::{DrawUnit, Draws, ShareGroup};
 use crate::kube_proxies;
 use crate::trial::Tally;
 use svclab_judge::{called_service, possible_endpoints};
-use svclab_model::plan::{Namespace, Probe};
+use svclab_model::plan::{Lifetime, Namespace, Probe};
 use svclab_planner::cluster::Cluster;
 use svclab_rules::kube_proxy::{KubeProxy, Mode};
 
@@ -34,7 +34,7 @@ impl CasePair {
             return Dependence::None;
         };
         let service = called_service(cluster, probe);
-        if self.new.plan.step_of(name).is_some() || (service.is_some() && self.chooses_by_client())
+        if self.new.plan.stage_of(name) > Some(0) || (service.is_some() && self.chooses_by_client())
         {
             return Dependence::Run;
         }
@@ -60,10 +60,11 @@ impl CasePair {
         names.is_some_and(|names| names.len() > 1)
     }
 
-    /// Returns the probes before the steps for which an endpoint is chosen, for each connection or
+    /// Returns the probes of the first stage for which an endpoint is chosen, for each connection or
     /// for each client.
     pub(super) fn choosing_probes(&self) -> BTreeSet<String> {
-        let names = self.new.plan.probes.iter().map(|probe| probe.name.clone());
+        let probes = self.new.plan.initial_probes();
+        let names = probes.map(|probe| probe.name.clone());
         let choosing = names.filter(|name| match self.dependence(name) {
             Dependence::None => self.has_choice(name),
             Dependence::Affinity => true,
@@ -72,7 +73,7 @@ impl CasePair {
         choosing.collect()
     }
 
-    /// Returns the spread of a flow with these outcomes before the steps. Returns `None` if at most
+    /// Returns the spread of a flow with these outcomes in the first stage. Returns `None` if at most
     /// one endpoint answered, or if neither connections nor clients are independent draws.
     pub(super) fn spread(&self, name: &str, tallies: &[Tally; 2]) -> Option<ShareGroup> {
         let (cluster, probe) = self.probe(name)?;
@@ -111,24 +112,21 @@ impl CasePair {
             && with_clients(&self.new, name, 1, 1).is_some()
     }
 
-    /// Number of flows: probes before the steps, after each, and across each.
+    /// Number of flows: the probes of all stages. A probe whose connections stay open across a step
+    /// is one flow.
     pub(super) fn flows(&self) -> usize {
-        let steps = self.new.plan.steps.iter();
-        let of_steps = steps.map(|step| step.probes.len() + step.open.len());
-        self.new.plan.probes.len() + of_steps.sum::<usize>()
+        let probes = self.new.plan.probes();
+        let ending = probes.filter(|probe| probe.lifetime != Lifetime::Opened);
+        ending.count()
     }
 
     /// Returns a probe and the cluster at the time of the probe.
     fn probe(&self, name: &str) -> Option<(&Cluster, &Probe)> {
         let prepared = &self.new;
-        let (probes, cluster) = match prepared.plan.step_of(name) {
-            None => (&prepared.plan.probes, &prepared.cluster),
-            Some(step) => (
-                &prepared.plan.steps[step].probes,
-                &prepared.steps.get(step)?.cluster,
-            ),
-        };
-        Some((cluster, probes.iter().find(|probe| probe.name == name)?))
+        let index = prepared.plan.stage_of(name)?;
+        let mut probes = prepared.plan.stages[index].probes_with(Lifetime::Stage);
+        let probe = probes.find(|probe| probe.name == name)?;
+        Some((prepared.stages().nth(index)?.cluster, probe))
     }
 
     /// Whether IPVS, a device between clients and nodes, or rules of a dump choose by client.
@@ -186,7 +184,7 @@ mod tests {
     #[test]
     fn choosing_flows_do_not_depend_on_connection_count() {
         let pair = pair("conformance/session-affinity/mode=iptables");
-        let probes = pair.new.plan.probes.iter();
+        let probes = pair.new.plan.initial_probes();
         assert!(probes.clone().all(|probe| probe.connections == 1));
         assert_eq!(
             pair.choosing_probes(),

@@ -211,8 +211,8 @@ impl CasePair {
     pub(super) fn without_steps(&self) -> Self {
         let without = |prepared: &Prepared| {
             let mut prepared = prepared.clone();
-            prepared.plan.steps.clear();
-            prepared.steps.clear();
+            prepared.plan.truncate_stages(1);
+            prepared.later_stages.clear();
             prepared.case.steps.clear();
             Arc::make_mut(&mut prepared.case.spec).steps.clear();
             prepared

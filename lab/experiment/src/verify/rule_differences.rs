@@ -4,12 +4,16 @@ use std::collections::BTreeSet;
 
 use svclab_dump::node::File;
 use svclab_dump::{Difference, NodeDump, compare};
-use svclab_model::evidence::Evidence;
+use svclab_model::evidence::StageEvidence;
 use svclab_planner::node_rules::read_back;
 use svclab_ruleset::tool::Format;
 
 /// Returns the differences on a node. A side whose rules cannot be parsed yields none.
-pub(super) fn differing_rules(node: &str, against: &Evidence, new: &Evidence) -> Vec<Difference> {
+pub(super) fn differing_rules(
+    node: &str,
+    against: &StageEvidence,
+    new: &StageEvidence,
+) -> Vec<Difference> {
     compare(&dump(node, against), &dump(node, new))
 }
 
@@ -21,7 +25,7 @@ pub(super) fn new_differences(before: &[Difference], now: Vec<Difference>) -> Ve
     now
 }
 
-fn dump(node: &str, evidence: &Evidence) -> NodeDump {
+fn dump(node: &str, evidence: &StageEvidence) -> NodeDump {
     let files = read_back(evidence, node);
     let files = files.into_iter().map(|(name, text)| File {
         name: name.to_owned(),

@@ -159,7 +159,7 @@ struct ComparedCase {
 
 /// Compares a case. If no kernel can make its steps, only the stage before them is compared.
 async fn compare_case(pair: &CasePair, pools: &Pools, threshold: Threshold) -> ComparisonResult {
-    match (find_pool(pair, pools).await, pair.new.plan.steps.first()) {
+    match (find_pool(pair, pools).await, pair.new.plan.steps().next()) {
         (Ok(pool), _) => (compare_on(pair, &pool, threshold).await, None),
         (Err(failed), None) => (Err(failed), None),
         (Err(mut step_error), Some(first)) => {
@@ -255,10 +255,7 @@ async fn compare_on(
         drawn: first,
         rules: comparison.rule_differences(&both),
         moved: comparison.traffic_shifts(&both),
-        // Refused requests accumulate: the last stage includes those of all earlier ones.
-        refused: both
-            .each_ref()
-            .map(|evidence| evidence.last().refused.clone()),
+        refused: both.each_ref().map(|evidence| evidence.refused.clone()),
         sync_ms: both.map(|evidence| evidence.synced_ms.into_values().collect()),
     })
 }

@@ -72,8 +72,7 @@ fn with_early_timeouts(prepared: &Prepared) -> Plan {
         let probe = spec.probe(name);
         probe.is_some_and(|probe| probe.max_wait.is_some() || probe.across.is_some())
     };
-    let step_probes = plan.steps.iter_mut().flat_map(|step| &mut step.probes);
-    for probe in plan.probes.iter_mut().chain(step_probes) {
+    for probe in plan.probes_mut() {
         probe.settle = !sets_wait(&probe.name);
     }
     plan

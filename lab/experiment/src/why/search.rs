@@ -97,13 +97,13 @@ impl<'a> Search<'a> {
     /// failure.
     fn failing_probes(&self, evidence: &Evidence) -> Vec<FailingProbe> {
         let prepared = &self.request.prepared;
-        let (journeys, books) = (prepared.journeys(evidence), prepared.books());
+        let journeys = prepared.journeys(evidence);
         let explain = |probe: &str| {
-            let mut stages = journeys.iter().zip(&books);
+            let mut stages = journeys.iter().zip(prepared.books());
             let is_wrong = |journey: &&Journey| journey.probe == probe && is_failure(journey);
             stages.find_map(|(stage, book)| {
                 let failure = stage.iter().find(is_wrong)?;
-                Some(conclusion(failure, book))
+                Some(conclusion(failure, &book))
             })
         };
         let failing = self
@@ -111,11 +111,11 @@ impl<'a> Search<'a> {
             .iter()
             .filter(|(probe, (connected, total))| connected < total && self.is_examined(probe));
         let failing = failing.map(|(probe, (connected, total))| {
-            let step = prepared.plan.step_of(probe);
-            let step = step.and_then(|step| prepared.steps.get(step));
+            let stage = prepared.plan.stage_of(probe);
+            let step = stage.and_then(|stage| prepared.step_name(stage));
             FailingProbe {
                 probe: probe.clone(),
-                after: step.map(|step| step.name.clone()),
+                after: step.map(str::to_owned),
                 connected: *connected,
                 total: *total,
                 explanation: explain(probe).unwrap_or_default(),
@@ -144,14 +144,9 @@ impl<'a> Search<'a> {
         expectations.peek().is_none() || expectations.any(expects_success)
     }
 
-    /// Returns the changes to try, from the stage before the steps and after each step, without
-    /// duplicates. Configuration of an operator comes before rules that components generate.
+    /// Returns the changes to try, from all stages, without duplicates. Configuration of an operator comes before rules that components generate.
     fn list_candidates(&self, prepared: &Prepared, evidence: &Evidence) -> Vec<ProposedChange> {
-        let later = prepared
-            .steps
-            .iter()
-            .map(|step| (&step.cluster, &step.plan));
-        let stages = std::iter::once((&prepared.cluster, &prepared.plan)).chain(later);
+        let stages = prepared.case.stages().zip(prepared.stages());
         let journeys = prepared.journeys(evidence);
         let mut changes: Vec<ProposedChange> = Vec::new();
         let mut add = |change| {
@@ -159,17 +154,14 @@ impl<'a> Search<'a> {
                 changes.push(change);
             }
         };
-        for (index, ((cluster, plan), journeys)) in stages.zip(&journeys).enumerate() {
+        for ((case, stage), journeys) in stages.zip(&journeys) {
             let wrong =
                 |journey: &&Journey| is_failure(journey) && self.is_examined(&journey.probe);
             let wrong: Vec<&Journey> = journeys.iter().filter(wrong).collect();
             if wrong.is_empty() {
                 continue;
             }
-            let step = index.checked_sub(1);
-            let after = step.and_then(|step| prepared.case.after_step(step));
-            let case = after.as_ref().unwrap_or(&prepared.case);
-            candidates(case, cluster, plan, &wrong)
+            candidates(&case, stage.cluster, stage.plan, &wrong)
                 .into_iter()
                 .for_each(&mut add);
             // The origin of the rules on a dumped node is unknown.
@@ -245,7 +237,7 @@ impl<'a> Search<'a> {
     /// fix stays as it is if narrowing fails.
     pub(super) async fn narrow_fixes(&mut self) -> Result<(), RunError> {
         let prepared = &self.request.prepared;
-        if !prepared.plan.steps.is_empty() {
+        if prepared.plan.stages.len() > 1 {
             return Ok(());
         }
         let mut narrowed: Vec<(usize, usize, Vec<Difference>)> = Vec::new();
@@ -375,9 +367,7 @@ fn dumped_nodes(prepared: &Prepared) -> impl Iterator<Item = String> + '_ {
 fn apply_to_all_stages(change: &ProposedChange, case: &mut Case) -> Result<bool, ChangeError> {
     let mut applied = change.apply_to_case(case);
     for index in 0..case.steps.len() {
-        let Some(mut after) = case.after_step(index) else {
-            continue;
-        };
+        let mut after = case.after_step(&case.steps[index]);
         let result = change.apply_to_case(&mut after);
         if result == Ok(true) {
             let step = &mut case.steps[index];

@@ -27,12 +27,8 @@ pub(super) fn is_failure(journey: &Journey) -> bool {
 /// Counts the connections of all probes, including those of steps. A connection that is open across
 /// a step succeeds if it still works after the step.
 pub(super) fn count_successes(evidence: &Evidence) -> SuccessCounts {
-    let later = evidence.steps.iter().map(|step| &*step.evidence);
-    let attempts = std::iter::once(evidence)
-        .chain(later)
-        .flat_map(|seen| &seen.attempts);
     let mut counts = SuccessCounts::new();
-    for attempt in attempts {
+    for attempt in evidence.attempts() {
         let (connected, total) = counts.entry(attempt.probe.clone()).or_default();
         *connected += u32::from(is_success(attempt.verdict));
         *total += 1;

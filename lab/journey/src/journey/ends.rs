@@ -9,7 +9,7 @@ use super::sighting::PacketId;
 use super::track::Kind;
 use super::{Hop, PathEnd};
 use crate::packet::Frame;
-use svclab_model::evidence::{DropEvidence, DroppedPacket, Evidence};
+use svclab_model::evidence::{DropEvidence, DroppedPacket, StageEvidence};
 use svclab_model::plan::Plan;
 
 /// Counters that grow when the kernel drops packets in transit, or has no route for the reply to a
@@ -35,7 +35,11 @@ pub(super) struct PathEnds {
 }
 
 impl PathEnds {
-    pub(super) fn new(plan: &Plan, evidence: &Evidence, packets: &[FollowedPacket<'_>]) -> Self {
+    pub(super) fn new(
+        plan: &Plan,
+        evidence: &StageEvidence,
+        packets: &[FollowedPacket<'_>],
+    ) -> Self {
         let drops = index_drops(evidence);
         let observed: Vec<Option<PathEnd>> = packets
             .iter()
@@ -80,7 +84,7 @@ impl PathEnds {
 /// Returns the end of a packet that a counter of its namespace explains. `lost_packets` are the
 /// packets without an observed end, by namespace.
 fn counted_end(
-    evidence: &Evidence,
+    evidence: &StageEvidence,
     packet: &FollowedPacket<'_>,
     lost_packets: &BTreeMap<&str, u64>,
 ) -> Option<PathEnd> {
@@ -106,7 +110,7 @@ fn counted_end(
 
 /// Returns the end of a packet as far as the packets, drops and rules show it.
 fn observed_end(
-    evidence: &Evidence,
+    evidence: &StageEvidence,
     drops: &DropsByPacket<'_>,
     packet: &FollowedPacket<'_>,
     packets: &[FollowedPacket<'_>],
@@ -184,7 +188,7 @@ fn observed_end(
 /// Returns the end of a packet that waits for neighbour resolution.
 fn unresolved_neighbour_end(
     plan: &Plan,
-    evidence: &Evidence,
+    evidence: &StageEvidence,
     packet: &FollowedPacket<'_>,
 ) -> Option<PathEnd> {
     let hop = packet.hops.last()?;
@@ -216,7 +220,7 @@ fn is_routine_discard(end: &PathEnd) -> bool {
 /// Reported drops by namespace and packet, in order of time.
 type DropsByPacket<'e> = HashMap<(&'e str, PacketId), Vec<&'e DroppedPacket>>;
 
-fn index_drops(evidence: &Evidence) -> DropsByPacket<'_> {
+fn index_drops(evidence: &StageEvidence) -> DropsByPacket<'_> {
     let mut index = DropsByPacket::new();
     if let DropEvidence::Watched { dropped, .. } = &evidence.drops {
         for drop in dropped {
@@ -236,7 +240,7 @@ fn index_drops(evidence: &Evidence) -> DropsByPacket<'_> {
 
 /// Returns the end of a packet that the kernel reported as dropped.
 fn drop_end(
-    evidence: &Evidence,
+    evidence: &StageEvidence,
     drops: &DropsByPacket<'_>,
     packet: &FollowedPacket<'_>,
     hop: &Hop,

@@ -9,13 +9,13 @@ use super::rules::RuleIndex;
 use super::sighting;
 use super::track::tracks;
 use super::{Journey, PacketPath, PathEnd};
-use svclab_model::evidence::{AddressPair, Attempt, Evidence};
+use svclab_model::evidence::{AddressPair, Attempt, StageEvidence};
 use svclab_model::plan::{Plan, Probe, ProbeProtocol};
 
-/// Follows every packet that belongs to an attempt of a probe. The evidence must come from a plan
-/// with captures and traces in every namespace.
+/// Follows every packet that belongs to an attempt of one of the probes. The evidence must come from
+/// a plan with captures and traces in every namespace.
 #[must_use]
-pub fn journeys(plan: &Plan, evidence: &Evidence) -> Vec<Journey> {
+pub fn journeys(plan: &Plan, probes: &[Probe], evidence: &StageEvidence) -> Vec<Journey> {
     let rule_index = RuleIndex::from_evidence(evidence);
     let sightings = sighting::parse_sightings(&evidence.packets, plan);
     let mut visits = MatchIndex::from_evidence(evidence, &rule_index);
@@ -35,10 +35,7 @@ pub fn journeys(plan: &Plan, evidence: &Evidence) -> Vec<Journey> {
         .attempts
         .iter()
         .filter_map(|attempt| {
-            let probe = plan
-                .probes
-                .iter()
-                .find(|probe| probe.name == attempt.probe)?;
+            let probe = probes.iter().find(|probe| probe.name == attempt.probe)?;
             Some(build_journey(probe, attempt, &packets, &ends))
         })
         .collect()

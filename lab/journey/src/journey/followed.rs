@@ -4,7 +4,7 @@ use super::hop::{MatchIndex, build_hop};
 use super::sighting::{PacketId, Sighting};
 use super::track::{Kind, PacketTrack};
 use super::{Hop, RuleMatch};
-use svclab_model::evidence::{AddressPair, Evidence};
+use svclab_model::evidence::{AddressPair, StageEvidence};
 
 /// A packet and its hops, not yet assigned to an attempt.
 pub(super) struct FollowedPacket<'s> {
@@ -20,7 +20,7 @@ pub(super) struct FollowedPacket<'s> {
 
 impl<'s> FollowedPacket<'s> {
     pub(super) fn from_track<'e: 's>(
-        evidence: &'e Evidence,
+        evidence: &'e StageEvidence,
         track: &PacketTrack<'s, 'e>,
         visits: &mut MatchIndex<'e>,
     ) -> Option<Self> {
@@ -51,7 +51,7 @@ impl<'s> FollowedPacket<'s> {
 
     /// Builds a packet that no interface carried: it ended in the namespace that sent it.
     pub(super) fn from_matches(
-        evidence: &Evidence,
+        evidence: &StageEvidence,
         namespace: &str,
         identity: PacketId,
         matches: Vec<RuleMatch>,

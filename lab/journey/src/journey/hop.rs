@@ -9,7 +9,7 @@ use super::rules::RuleIndex;
 use super::sighting::{PacketId, Sighting, flow};
 use super::{Crossing, Hop, Rewrite, RuleMatch};
 use crate::packet::{Frame, Payload};
-use svclab_model::evidence::{AddressPair, Evidence, TraceEvent};
+use svclab_model::evidence::{AddressPair, StageEvidence, TraceEvent};
 
 /// Targets that rewrite the addresses of a packet.
 const REWRITE_TARGETS: [&str; 5] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"];
@@ -21,7 +21,7 @@ pub(super) struct MatchIndex<'e> {
 
 impl<'e> MatchIndex<'e> {
     /// Groups the rule matches of the evidence by namespace and packet.
-    pub(super) fn from_evidence(evidence: &'e Evidence, rule_index: &RuleIndex<'_>) -> Self {
+    pub(super) fn from_evidence(evidence: &'e StageEvidence, rule_index: &RuleIndex<'_>) -> Self {
         let mut by_packet: HashMap<(&str, PacketId), PacketMatches> = HashMap::new();
         // A trace reports the whole packet once, and after that only what changes.
         let mut passes: HashMap<(&str, u32), Frame> = HashMap::new();
@@ -76,7 +76,7 @@ fn event_packet<'e>(
 
 /// Builds the hop of a packet from its sightings and rule matches in a namespace.
 pub(super) fn build_hop(
-    evidence: &Evidence,
+    evidence: &StageEvidence,
     namespace: &str,
     sightings: &[&Sighting<'_>],
     mut matches: HopMatches,
@@ -134,7 +134,7 @@ pub(super) fn build_hop(
 
 /// Returns what rewrote the addresses of a packet.
 fn find_rewrite(
-    evidence: &Evidence,
+    evidence: &StageEvidence,
     namespace: &str,
     before: AddressPair,
     after: AddressPair,
@@ -184,7 +184,7 @@ fn find_rewrite(
 /// Returns the addresses of a sent packet before conntrack rewrote it on its way out of the
 /// namespace. Rules see only the first packet of a connection before the rewrite.
 fn sent_addresses(
-    evidence: &Evidence,
+    evidence: &StageEvidence,
     namespace: &str,
     sent: AddressPair,
     reply: bool,
@@ -206,7 +206,7 @@ fn sent_addresses(
 /// Returns the addresses that conntrack gives to a packet of a tracked connection. `None` if the
 /// packet belongs to no entry or is not rewritten.
 fn conntrack_addresses(
-    evidence: &Evidence,
+    evidence: &StageEvidence,
     namespace: &str,
     before: AddressPair,
 ) -> Option<AddressPair> {

@@ -7,7 +7,7 @@ use super::RuleMatch;
 use super::nftables::{self, NftTables, Packet};
 use crate::packet::Payload;
 use svclab_model::evidence::trace::{RuleVerdict, TracePoint};
-use svclab_model::evidence::{AddressPair, Evidence, TraceEvent};
+use svclab_model::evidence::{AddressPair, StageEvidence, TraceEvent};
 use svclab_model::plan::Backend;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{IptablesRules, Rule};
@@ -24,7 +24,7 @@ pub(super) struct RuleIndex<'e> {
 
 impl<'e> RuleIndex<'e> {
     /// Indexes the rules of the evidence. A dump that cannot be parsed is left out.
-    pub(super) fn from_evidence(evidence: &'e Evidence) -> Self {
+    pub(super) fn from_evidence(evidence: &'e StageEvidence) -> Self {
         let rules = evidence
             .rules
             .iter()

@@ -1,7 +1,7 @@
 //! Finds the sysctls that control whether a packet is accepted or forwarded.
 
 use super::{Hop, SysctlValue, ingress_interface};
-use svclab_model::evidence::Evidence;
+use svclab_model::evidence::StageEvidence;
 
 /// Returns the sysctls that control a drop reason or a drop counter, as they were for the ingress
 /// interface.
@@ -9,7 +9,11 @@ use svclab_model::evidence::Evidence;
 /// For the reverse path filter, the stricter of the values of the interface and of `all` applies
 /// (Linux v6.12, `include/linux/inetdevice.h`, `IN_DEV_RPFILTER`). An interface that does not
 /// forward treats packets for other addresses as errors (`net/ipv4/route.c`, `ip_error`).
-pub(super) fn controlling_sysctls(evidence: &Evidence, hop: &Hop, cause: &str) -> Vec<SysctlValue> {
+pub(super) fn controlling_sysctls(
+    evidence: &StageEvidence,
+    hop: &Hop,
+    cause: &str,
+) -> Vec<SysctlValue> {
     let Some(ingress) = ingress_interface(hop) else {
         return Vec::new();
     };

@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 
 use crate::journey::{Hop, Journey, Kind, PacketPath, PathEnd, Rewrite, RuleMatch};
 use nftables::NftTables;
-use svclab_model::evidence::{ConntrackEntry, DropEvidence, Evidence, IpvsConnection};
+use svclab_model::evidence::{ConntrackEntry, DropEvidence, IpvsConnection, StageEvidence};
 use svclab_model::plan::{Backend, Namespace, Plan};
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Chain, IptablesRules};
@@ -72,7 +72,7 @@ pub enum UnprovenError {
 /// Checks unfinished attempts against the evidence recorded so far.
 pub struct TimeoutProof<'e> {
     plan: &'e Plan,
-    evidence: &'e Evidence,
+    evidence: &'e StageEvidence,
     /// Rules of each iptables backend for IPv4 and IPv6, by namespace.
     rules: HashMap<&'e str, HashMap<(Backend, u8), IptablesRules>>,
     /// Native nftables tables by namespace.
@@ -102,7 +102,7 @@ impl<'e> TimeoutProof<'e> {
     /// Creates a proof. The evidence must come from a plan with captures and traces in every
     /// namespace. Rules, sets and sysctls must not change meanwhile.
     #[must_use]
-    pub fn new(plan: &'e Plan, evidence: &'e Evidence) -> Self {
+    pub fn new(plan: &'e Plan, evidence: &'e StageEvidence) -> Self {
         let mut rules: HashMap<&str, HashMap<(Backend, u8), IptablesRules>> = HashMap::new();
         for saved in &evidence.rules {
             if let Ok(dump) = IptablesRules::parse(&saved.text) {

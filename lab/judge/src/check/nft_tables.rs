@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::check::SetContent;
 use svclab_model::evidence::trace::TracePoint;
-use svclab_model::evidence::{Evidence, KernelState, TraceEvent};
+use svclab_model::evidence::{KernelState, StageEvidence, TraceEvent};
 use svclab_model::plan::Backend;
 use svclab_ruleset::nft::Table;
 use svclab_ruleset::nft::{canonical, parse, tables};
@@ -49,7 +49,11 @@ pub(crate) fn find_set(held: &KernelState, name: &str, set: &str) -> Option<SetC
 
 /// Returns the number of packets that matched rules of a chain whose text contains `rule.rule`.
 /// `None` if there is no such rule.
-pub(crate) fn count_hits(evidence: &Evidence, netns: &str, rule: &RuleExpectation) -> Option<u64> {
+pub(crate) fn count_hits(
+    evidence: &StageEvidence,
+    netns: &str,
+    rule: &RuleExpectation,
+) -> Option<u64> {
     let rules = chain_rules(evidence.kernel_state.get(netns)?, &rule.table, &rule.chain)?;
     let (family, name) = rule.table.split_once(' ')?;
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
@@ -155,7 +159,7 @@ table ip kube-proxy {
             point: TracePoint::Rule(number),
             verdict: None,
         };
-        let evidence = Evidence {
+        let evidence = StageEvidence {
             trace: vec![
                 trace_event(4, 1),
                 trace_event(4, 2),
@@ -164,7 +168,7 @@ table ip kube-proxy {
                 trace_event(4, 3),
             ],
             kernel_state: [("node-1".to_owned(), kernel_state())].into(),
-            ..Evidence::default()
+            ..StageEvidence::default()
         };
         let hits_of = |text: &str| {
             let rule = RuleExpectation {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::Check;
 use crate::judge::Judgement;
 use crate::judge::probe::ProbeOutcome;
-use crate::judge::step::StepOutcome;
+use crate::judge::stage::StepOutcome;
 
 /// Result of one case for one claim.
 #[derive(
@@ -69,12 +69,13 @@ pub enum ClaimDifference {
 
 impl ClaimDifference {
     /// Returns the failed expectations of a judgement.
-    pub(super) fn from_judgement(judgement: Judgement) -> Vec<Self> {
+    pub(super) fn from_judgement(judgement: &Judgement) -> Vec<Self> {
         let checks = judgement.checks().filter(|check| !check.holds());
         let checks: Vec<Self> = checks.cloned().map(Self::Check).collect();
-        let probes = judgement.probes.into_iter().filter(|probe| !probe.holds);
-        let steps = judgement.steps.into_iter().filter(|step| !step.holds());
-        let probes = probes.map(Self::Probe);
-        probes.chain(checks).chain(steps.map(Self::Step)).collect()
+        let probes = judgement.probes().filter(|probe| !probe.holds);
+        let steps = judgement.steps().filter(|step| !step.holds());
+        let probes = probes.cloned().map(Self::Probe);
+        let steps = steps.cloned().map(Self::Step);
+        probes.chain(checks).chain(steps).collect()
     }
 }

@@ -104,11 +104,9 @@ impl Doubt {
 
 /// Returns a failed check whose result retransmissions may explain.
 fn retransmissions(judgement: &Judgement, evidence: &Evidence) -> Option<Doubt> {
-    let later = evidence.steps.iter().map(|step| &*step.evidence);
-    let stages = || std::iter::once(evidence).chain(later.clone());
-    let delays = stages().map(|stage| stage.delay_ms);
+    let delays = evidence.stages.iter().map(|stage| stage.delay_ms);
     let delay = Duration::from_millis(delays.fold(0, u64::saturating_add));
-    let mut attempts = stages().flat_map(|stage| &stage.attempts);
+    let mut attempts = evidence.attempts();
     if delay.is_zero() || attempts.all(|attempt| attempt.duration < MIN_RETRANSMISSION_INTERVAL) {
         return None;
     }
@@ -138,8 +136,9 @@ fn depends_on_retransmissions(check: &Check) -> bool {
 /// Returns a step after which traffic shifted too late only because programs waited for a
 /// processor.
 fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<Doubt> {
-    let mut steps = judgement.steps.iter().zip(&evidence.steps);
-    steps.find_map(|(outcome, seen)| {
+    let mut stages = judgement.stages.iter().zip(&evidence.stages);
+    stages.find_map(|(outcome, seen)| {
+        let (outcome, seen) = (outcome.step.as_ref()?, seen.step.as_ref()?);
         let within = expected.steps.get(&outcome.name)?.within;
         let shift_delay = outcome.shift_delay().filter(|_| !outcome.holds())?;
         let delay = Duration::from_millis(seen.delay_ms);
@@ -154,9 +153,9 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::StepOutcome;
     use crate::judge::traffic_shift::TrafficShift;
-    use svclab_model::evidence::{Attempt, StepEvidence, Verdict};
+    use crate::{StageOutcome, StepOutcome};
+    use svclab_model::evidence::{Attempt, StageEvidence, StepEvidence, Verdict};
     use svclab_scenario::expectation::{CounterExpectation, StepExpectation};
 
     fn evidence(late_ms: u64, took: Duration) -> Evidence {
@@ -173,9 +172,13 @@ mod tests {
             settled: false,
             error: None,
         };
-        Evidence {
+        let stage = StageEvidence {
             attempts: vec![attempt],
             delay_ms: late_ms,
+            ..StageEvidence::default()
+        };
+        Evidence {
+            stages: vec![stage],
             ..Evidence::default()
         }
     }
@@ -236,11 +239,14 @@ mod tests {
             to: "pod/default/web".to_owned(),
         };
         let judgement = Judgement {
-            steps: vec![StepOutcome {
-                name,
-                applied_us: 0,
-                shifts: vec![shift],
-                within: Some(within),
+            stages: vec![StageOutcome {
+                step: Some(StepOutcome {
+                    name,
+                    applied_us: 0,
+                    shifts: vec![shift],
+                    within: Some(within),
+                }),
+                probes: Vec::new(),
             }],
             ..Judgement::default()
         };
@@ -248,8 +254,12 @@ mod tests {
             delay_ms: late_ms,
             ..StepEvidence::default()
         };
+        let stage = StageEvidence {
+            step: Some(step),
+            ..StageEvidence::default()
+        };
         let evidence = Evidence {
-            steps: vec![step],
+            stages: vec![stage],
             ..Evidence::default()
         };
         find(&expected, &judgement, &evidence)

@@ -32,7 +32,7 @@ impl Judge<'_> {
                 message: error.message,
                 help: error.help,
                 is_key: false,
-                step: None,
+                stage: 0,
             });
         };
         for (name, probe) in &expected.probes {
@@ -47,7 +47,8 @@ impl Judge<'_> {
                 }
             }
             for pod in probe.endpoints.iter().flatten() {
-                let servers = || self.stage_plans().flat_map(|plan| &plan.servers);
+                let plans = self.case.stages.iter().map(|stage| stage.plan);
+                let servers = || plans.clone().flat_map(|plan| &plan.servers);
                 if !servers().any(|server| is_name_suffix(&server.name, pod)) {
                     let names: BTreeSet<&str> =
                         servers().map(|server| server.name.as_str()).collect();

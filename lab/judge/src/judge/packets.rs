@@ -14,15 +14,12 @@ impl Judge<'_> {
     /// Compares the number of matching packets, and the intervals between retransmissions, with an
     /// expectation.
     pub(super) fn check_packets(&self, wire: &WireExpectation, evidence: &Evidence) -> Vec<Check> {
-        let netns = self.address_book.namespace_of(&wire.on.owner);
-        let packets = evidence.packets.iter();
-        let later = evidence.steps.iter().map(|step| &*step.evidence);
-        let missed: u64 = later
-            .clone()
-            .map(|later| later.packets_missed)
-            .fold(evidence.packets_missed, u64::saturating_add);
-        let frames: Vec<(u64, Frame)> = packets
-            .chain(later.flat_map(|later| &later.packets))
+        let netns = self.namespace_of(&wire.on.owner);
+        let stages = evidence.stages.iter();
+        let missed = stages.clone().map(|stage| stage.packets_missed);
+        let missed = missed.fold(0, u64::saturating_add);
+        let frames: Vec<(u64, Frame)> = stages
+            .flat_map(|stage| &stage.packets)
             .filter(|packet| packet.namespace == netns && packet.interface == wire.on.interface)
             .filter_map(|packet| Some((packet.time, Frame::from_ethernet(&packet.bytes)?)))
             .filter(|(_, frame)| {
@@ -54,10 +51,9 @@ impl Judge<'_> {
 
     /// Returns the shortest maximum wait of all TCP probes.
     fn min_wait(&self) -> Duration {
-        let steps = self.plan.steps.iter();
-        let later = steps.flat_map(|step| step.probes.iter().chain(&step.open));
-        let tcp = self.plan.probes.iter().chain(later);
-        tcp.filter(|probe| probe.protocol == ProbeProtocol::Tcp)
+        let probes = self.case.plan.probes();
+        probes
+            .filter(|probe| probe.protocol == ProbeProtocol::Tcp)
             .map(|probe| probe.max_wait)
             .min()
             .unwrap_or_default()

@@ -2,7 +2,7 @@
 
 use crate::check::{Check, iptables, is_native_table, kernel_state, nft_tables};
 use crate::judge::Judge;
-use svclab_model::evidence::{Evidence, KernelState};
+use svclab_model::evidence::{Evidence, KernelState, StageEvidence};
 use svclab_scenario::expectation::{
     ChainExpectation, CounterExpectation, Expected, RuleExpectation,
 };
@@ -13,10 +13,9 @@ impl Judge<'_> {
         expected: &CounterExpectation,
         evidence: &Evidence,
     ) -> Check {
-        let netns = self.address_book.namespace_of(&expected.on);
-        let later = evidence.steps.iter().map(|step| &*step.evidence);
-        let increase = std::iter::once(evidence)
-            .chain(later)
+        let netns = self.namespace_of(&expected.on);
+        let stages = evidence.stages.iter();
+        let increase = stages
             .filter_map(|seen| seen.counters.get(&netns)?.get(&expected.counter))
             .fold(0, |sum: i64, by| sum.saturating_add(*by));
         Check::Counter {
@@ -25,8 +24,8 @@ impl Judge<'_> {
         }
     }
 
-    pub(super) fn check_rule(&self, expected: &RuleExpectation, evidence: &Evidence) -> Check {
-        let netns = self.address_book.namespace_of(&expected.on);
+    pub(super) fn check_rule(&self, expected: &RuleExpectation, evidence: &StageEvidence) -> Check {
+        let netns = self.namespace_of(&expected.on);
         let (hits, missed) = if is_native_table(&expected.table) {
             // An unrecorded trace event might be a match of the rule.
             let hits = nft_tables::count_hits(evidence, &netns, expected);
@@ -41,8 +40,12 @@ impl Judge<'_> {
         }
     }
 
-    pub(super) fn check_chain(&self, expected: &ChainExpectation, evidence: &Evidence) -> Check {
-        let netns = self.address_book.namespace_of(&expected.on);
+    pub(super) fn check_chain(
+        &self,
+        expected: &ChainExpectation,
+        evidence: &StageEvidence,
+    ) -> Check {
+        let netns = self.namespace_of(&expected.on);
         let (table, chain) = (&expected.table, &expected.chain);
         let rules = if is_native_table(table) {
             let state = evidence.kernel_state.get(&netns);
@@ -60,13 +63,13 @@ impl Judge<'_> {
     pub(super) fn check_kernel_state(
         &self,
         expected: &Expected,
-        evidence: &Evidence,
+        evidence: &StageEvidence,
     ) -> Vec<Check> {
         let empty = KernelState::default();
         let state_of = |name: &str| {
             evidence
                 .kernel_state
-                .get(&self.address_book.namespace_of(name))
+                .get(&self.namespace_of(name))
                 .unwrap_or(&empty)
         };
         let sets = expected

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::paths::possible_endpoints;
 use svclab_journey::{Frame, Payload};
-use svclab_model::evidence::{Attempt, Direction, Packet, StepEvidence, Verdict};
+use svclab_model::evidence::{Attempt, Direction, Packet, StageEvidence, StepEvidence, Verdict};
 use svclab_model::plan::{Plan, Probe};
 use svclab_planner::cluster::Cluster;
 
@@ -47,7 +47,8 @@ pub(super) struct StepContext<'a> {
     plan: &'a Plan,
     /// Attempts before the step, each with its probe.
     earlier: Vec<(&'a Probe, &'a Attempt)>,
-    /// Evidence of the step, and its packets since the change.
+    /// Evidence of the stage and of its step, and the packets since the change.
+    seen: &'a StageEvidence,
     step: &'a StepEvidence,
     frames: Vec<(&'a Packet, Frame)>,
 }
@@ -59,14 +60,16 @@ impl<'a> StepContext<'a> {
         (before, after): (&'a Cluster, &'a Cluster),
         plan: &'a Plan,
         earlier: Vec<(&'a Probe, &'a Attempt)>,
+        seen: &'a StageEvidence,
         step: &'a StepEvidence,
     ) -> Self {
-        let packets = step.packets.iter().chain(&step.evidence.packets);
+        let packets = step.packets.iter().chain(&seen.packets);
         Self {
             before,
             after,
             plan,
             earlier,
+            seen,
             step,
             frames: packets
                 .filter(|packet| packet.time >= step.changed_at)
@@ -78,7 +81,7 @@ impl<'a> StepContext<'a> {
     /// Returns the traffic shift of a probe that ran after the step. `None` if the step changed
     /// nothing for the probe, or if no attempt with a new result was captured.
     pub(super) fn traffic_shift(&self, probe: &Probe) -> Option<TrafficShift> {
-        let attempts = attempts_of(&self.step.evidence.attempts, probe);
+        let attempts = attempts_of(&self.seen.attempts, probe);
         let before_after = BeforeAfter {
             endpoints_before: possible_endpoints(self.before, probe),
             endpoints_after: possible_endpoints(self.after, probe),

@@ -10,11 +10,10 @@ pub mod names;
 mod packet;
 mod packet_kind;
 pub mod refused;
-mod step;
+mod stage;
 pub mod trace;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,74 +26,16 @@ pub use kernel_state::{KernelState, LinkState};
 pub use packet::{Direction, MAX_PACKETS, Packet};
 pub use packet_kind::PacketKind;
 pub use refused::RejectedRequest;
-pub use step::StepEvidence;
+pub use stage::{MAX_STAGES, StageEvidence, StepEvidence};
 pub use trace::TraceEvent;
 
-/// Evidence of one run of a plan's probes.
+/// Evidence of one run of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
-    /// Attempts of all probes, in order of their start.
-    pub attempts: Vec<Attempt>,
-    /// Captured packets of all requested namespaces, in order of their timestamps.
-    pub packets: Vec<Packet>,
-    /// Number of packets that were not captured. They arrived faster than the agent could read
-    /// them, or the evidence had reached its maximum.
-    pub packets_missed: u64,
-    /// Trace events of netfilter in all traced namespaces.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub trace: Vec<TraceEvent>,
-    /// Number of trace events and deleted conntrack entries that were not recorded, for the same
-    /// reasons as packets.
-    #[serde(default)]
-    pub trace_missed: u64,
-    /// Conntrack entries of traced namespaces at the end of the probes, including entries deleted
-    /// before.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conntrack: Vec<ConntrackEntry>,
-    /// IPVS connections of traced namespaces at the end of the probes.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ipvs_connections: Vec<IpvsConnection>,
-    /// Packets dropped in traced namespaces.
-    #[serde(default)]
-    pub drops: DropEvidence,
-    /// Increase of each kernel counter, by namespace. Unchanged counters are omitted.
-    #[serde(deserialize_with = "names::nested")]
-    pub counters: BTreeMap<String, BTreeMap<String, i64>>,
-    /// Output of `iptables-save -c` after the probes.
-    pub rules: Vec<SavedRules>,
-    /// Output of `nft -a -s list ruleset` after the probes, by namespace. Present if packets
-    /// matched rules that no iptables program prints.
-    #[serde(
-        default,
-        skip_serializing_if = "BTreeMap::is_empty",
-        deserialize_with = "names::flat"
-    )]
-    pub nft: BTreeMap<String, String>,
-    /// Sysctls that decide whether a kernel accepts or forwards a packet, by traced namespace, as
-    /// they were after the probes: `net.ipv4.conf.eth0.rp_filter`.
-    #[serde(
-        default,
-        skip_serializing_if = "BTreeMap::is_empty",
-        deserialize_with = "names::nested"
-    )]
-    pub sysctls: BTreeMap<String, BTreeMap<String, String>>,
-    /// Neighbours that were being resolved when recording ended, by traced namespace. Packets to
-    /// these neighbours are queued.
-    #[serde(
-        default,
-        skip_serializing_if = "BTreeMap::is_empty",
-        deserialize_with = "names::flat"
-    )]
-    #[schemars(with = "BTreeMap<String, Vec<String>>")]
-    pub unresolved: BTreeMap<String, Vec<IpAddr>>,
-    /// Sets, virtual servers and interfaces read back after the probes, by namespace.
-    #[serde(
-        default,
-        skip_serializing_if = "BTreeMap::is_empty",
-        deserialize_with = "names::flat"
-    )]
-    pub kernel_state: BTreeMap<String, KernelState>,
+    /// Evidence of each stage, in order.
+    #[serde(deserialize_with = "stage::deserialize_list")]
+    pub stages: Vec<StageEvidence>,
     /// Time from the start of a kube-proxy until all its rules existed, by node, in milliseconds.
     #[serde(
         default,
@@ -118,14 +59,6 @@ pub struct Evidence {
     /// different ones.
     #[serde(default, skip_serializing_if = "is_none_missed")]
     pub refused_missed: u64,
-    /// Time for which svclab could not run while probes ran, in milliseconds. Delays below 100 ms
-    /// are omitted.
-    #[serde(default, skip_serializing_if = "is_none_missed")]
-    pub delay_ms: u64,
-    /// Evidence after each step of the lab. All other fields hold the evidence before the first
-    /// step.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<StepEvidence>,
 }
 
 /// Whether nothing is missing. Used as a serde predicate.
@@ -135,20 +68,24 @@ pub fn is_none_missed(number: &u64) -> bool {
 }
 
 impl Evidence {
-    /// Returns the evidence after the last step. Without steps, returns this evidence.
-    #[must_use]
-    pub fn last(&self) -> &Self {
-        self.steps.last().map_or(self, |step| &step.evidence)
+    /// Returns the attempts of all stages.
+    pub fn attempts(&self) -> impl Iterator<Item = &Attempt> + Clone {
+        self.stages.iter().flat_map(|stage| &stage.attempts)
+    }
+
+    /// Returns the evidence of the steps between the stages.
+    pub fn steps(&self) -> impl Iterator<Item = &StepEvidence> + Clone {
+        self.stages.iter().filter_map(|stage| stage.step.as_ref())
     }
 
     /// Stores the dropped packets of the whole run. Each packet goes to the stage to which its time
-    /// belongs: before the steps, or after one of them.
+    /// belongs.
     pub fn assign_drops(&mut self, drops: DropEvidence) {
         let mut remaining = drops;
-        for step in self.steps.iter_mut().rev() {
-            step.evidence.drops = remaining.split_off(step.changed_at);
+        for stage in self.stages.iter_mut().rev() {
+            let begin = stage.step.as_ref().map_or(0, |step| step.changed_at);
+            stage.drops = remaining.split_off(begin);
         }
-        self.drops = remaining;
     }
 }
 

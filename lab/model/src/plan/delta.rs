@@ -7,7 +7,7 @@ use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::nft::{Ruleset, tables};
 
 use super::{
-    EvidenceRequest, Forwarding, HealthCheck, Iptables, Neighbour, Probe, Route, Server, Sysctl,
+    EvidenceRequest, Forwarding, HealthCheck, Iptables, Neighbour, Route, Server, Stage, Sysctl,
     VirtualServer,
 };
 
@@ -29,9 +29,9 @@ pub struct Delta {
     /// checks restart if one of them changes, or a virtual server that they guard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Vec<HealthCheck>>,
-    /// Probes after the change. `None` keeps the current probes.
+    /// Stages of the changed lab. `None` keeps the current stages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub probes: Option<Vec<Probe>>,
+    pub stages: Option<Vec<Stage>>,
     /// Evidence to record after the change. `None` keeps the current selection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceRequest>,

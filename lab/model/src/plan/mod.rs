@@ -11,7 +11,7 @@ mod probe;
 mod real_proxy;
 mod routing;
 mod size;
-mod step;
+mod stage;
 mod typed;
 
 use ipnetwork::IpNetwork;
@@ -25,12 +25,12 @@ pub use forget::{ConntrackFilter, ReplySource};
 pub use health::HealthCheck;
 pub use link::{Link, LinkKind, Mac};
 pub use probe::{
-    Count, MAX_DATAGRAM_BYTES, MAX_STREAM_BYTES, MaxWait, Probe, ProbeProtocol, Server, ServerKind,
-    Target,
+    Count, Lifetime, MAX_DATAGRAM_BYTES, MAX_STREAM_BYTES, MaxWait, Probe, ProbeProtocol, Server,
+    ServerKind, Target,
 };
 pub use real_proxy::{API_ADDRESS, Mode, NFTABLES_TABLE, RealProxy, SyncTarget};
 pub use routing::{MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule};
-pub use step::{ApiUpdate, Step, probes_by_stage};
+pub use stage::{ApiUpdate, Stage, Step};
 use svclab_ruleset::input::Input;
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::iptables::script::IptablesScript;
@@ -39,7 +39,7 @@ use svclab_ruleset::nft::Ruleset;
 pub use typed::{CommandLimits, NodeCommand};
 
 /// Network of a cluster for one kernel, and the probes to run in it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
     /// Case name as the user writes it, used in messages.
@@ -48,8 +48,6 @@ pub struct Plan {
     pub namespaces: Vec<Namespace>,
     /// Servers that run in the namespaces.
     pub servers: Vec<Server>,
-    /// Probes to run once the lab is running, in this order.
-    pub probes: Vec<Probe>,
     /// Health checks of the balancers. Each check has its first result before the first probe
     /// starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -60,14 +58,30 @@ pub struct Plan {
     /// Kubernetes objects that the real kube-proxies receive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<serde_json::Value>,
-    /// Changes to the running lab with their probes, in order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<Step>,
     /// Commands to run on nodes after all rules have been written, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<NodeCommand>,
-    /// Evidence to record while probes run.
+    /// Stages in which probes run, in order, at least one.
+    pub stages: Vec<Stage>,
+    /// Evidence to record in each stage.
     pub evidence: EvidenceRequest,
+}
+
+/// Returns a plan without namespaces, with one stage without probes.
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            case: String::new(),
+            namespaces: Vec::new(),
+            servers: Vec::new(),
+            health: Vec::new(),
+            kube_proxies: Vec::new(),
+            objects: Vec::new(),
+            commands: Vec::new(),
+            stages: vec![Stage::default()],
+            evidence: EvidenceRequest::default(),
+        }
+    }
 }
 
 /// Network namespace and its contents.
@@ -247,14 +261,42 @@ impl Plan {
         self.namespaces.iter().find(|ns| ns.name == name)
     }
 
-    /// Returns the index, from 0, of the step after which a probe runs. For a probe that is open
-    /// across a step, this is the step that it is open across. `None` if the probe ends before the
-    /// first step.
+    /// Returns the probes of all stages.
+    pub fn probes(&self) -> impl Iterator<Item = &Probe> + Clone {
+        self.stages.iter().flat_map(|stage| &stage.probes)
+    }
+
+    /// Returns the probes of all stages for changes.
+    pub fn probes_mut(&mut self) -> impl Iterator<Item = &mut Probe> {
+        self.stages.iter_mut().flat_map(|stage| &mut stage.probes)
+    }
+
+    /// Returns the probes of the first stage whose connections end in the stage.
+    pub fn initial_probes(&self) -> impl Iterator<Item = &Probe> + Clone {
+        let first = self.stages.iter().take(1);
+        first.flat_map(|stage| stage.probes_with(Lifetime::Stage))
+    }
+
+    /// Keeps the first `count` stages. Probes whose connections stay open across a removed step are
+    /// removed.
+    pub fn truncate_stages(&mut self, count: usize) {
+        self.stages.truncate(count);
+        if let Some(last) = self.stages.last_mut() {
+            last.probes
+                .retain(|probe| probe.lifetime != Lifetime::Opened);
+        }
+    }
+
+    /// Returns the steps between the stages.
+    pub fn steps(&self) -> impl Iterator<Item = &Step> + Clone {
+        self.stages.iter().filter_map(|stage| stage.step.as_ref())
+    }
+
+    /// Returns the index of the last stage with attempts of a probe. `None` if no stage has the
+    /// probe.
     #[must_use]
-    pub fn step_of(&self, probe: &str) -> Option<usize> {
-        self.steps.iter().position(|step| {
-            let mut probes = step.probes.iter().chain(&step.open);
-            probes.any(|own| own.name == probe)
-        })
+    pub fn stage_of(&self, probe: &str) -> Option<usize> {
+        let has_probe = |stage: &Stage| stage.probes.iter().any(|own| own.name == probe);
+        self.stages.iter().rposition(has_probe)
     }
 }

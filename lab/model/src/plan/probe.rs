@@ -196,6 +196,31 @@ pub struct Probe {
     /// Probe that must end before this probe starts. `None` starts the probe at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// Stages in which the connections of the probe are open.
+    #[serde(default, skip_serializing_if = "Lifetime::is_stage")]
+    pub lifetime: Lifetime,
+}
+
+/// Stages in which the connections of a probe are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Lifetime {
+    /// This stage only.
+    #[default]
+    Stage,
+    /// From the end of this stage, after its other probes, until the next stage.
+    Opened,
+    /// From the previous stage. The probe runs another exchange on each connection, after the new
+    /// probes of this stage.
+    Reused,
+}
+
+impl Lifetime {
+    /// Whether the connections end in the stage in which they start. Used as a serde predicate.
+    #[must_use]
+    pub fn is_stage(&self) -> bool {
+        *self == Self::Stage
+    }
 }
 
 const fn one_datagram() -> NonZeroU32 {

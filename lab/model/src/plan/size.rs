@@ -21,7 +21,7 @@ impl Plan {
     #[must_use]
     pub fn memory_kib(&self) -> u64 {
         let namespaces: u64 = self.namespaces.iter().map(Namespace::memory_kib).sum();
-        let later = self.steps.iter().flat_map(|step| &step.delta.namespaces);
+        let later = self.steps().flat_map(|step| &step.delta.namespaces);
         let changed: u64 = later.map(NamespaceDelta::memory_kib).sum();
         let namespaces = namespaces.saturating_add(changed);
         let proxies = u64::try_from(self.kube_proxies.len()).unwrap_or(u64::MAX);

@@ -39,10 +39,9 @@ fn add_expected(
     problems: &mut Vec<Problem>,
 ) {
     let find = |name: &str| {
-        let netns = order
-            .cluster
-            .source_namespace(name)
-            .unwrap_or_else(|_| name.to_owned());
+        let mut clusters = order.stages.iter().map(|stage| stage.cluster);
+        let netns = clusters.find_map(|cluster| cluster.source_namespace(name).ok());
+        let netns = netns.unwrap_or_else(|| name.to_owned());
         namespaces.iter().find(|namespace| namespace.name == netns)
     };
     let path = || place!["spec", "expect", order.row_index];

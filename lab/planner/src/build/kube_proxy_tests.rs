@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::build::{PlanInput, plan};
+use crate::build::{PlanInput, StageInput, plan};
 use crate::cluster::{self, ClusterInputs};
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_scenario::Scenario;
@@ -47,12 +47,14 @@ fn kube_proxy_error_of_all_nodes_is_reported_once() {
     .expect("the cluster is valid");
     let problems = plan(&PlanInput {
         case: &case.id,
-        cluster: &cluster,
-        probes: &case.spec.probes,
+        stages: &[StageInput {
+            step: None,
+            cluster: &cluster,
+            probes: &case.spec.probes,
+        }],
         row: case.expected(),
         row_index: case.row,
         max_wait: Duration::from_secs(1).into(),
-        steps: &[],
     })
     .expect_err("the bridge is missing");
     let messages: Vec<&str> = problems

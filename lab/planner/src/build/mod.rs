@@ -7,7 +7,7 @@ mod kube_proxy_tests;
 mod node_commands;
 mod probes;
 mod rules;
-mod steps;
+mod stages;
 pub(crate) mod topology;
 
 use indexmap::IndexMap;
@@ -22,7 +22,7 @@ pub use probes::plan_probe;
 pub use rules::SOURCE_CHECK;
 pub use rules::kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
 pub use rules::regenerate::{RestartError, regenerate_kube_proxy_rules};
-use steps::stages::BuildStage;
+use stages::clusters::StageCluster;
 use topology::Topology;
 
 /// Input of a plan: the parts of a case.
@@ -30,32 +30,28 @@ use topology::Topology;
 pub struct PlanInput<'a> {
     /// Name of the case, used in messages.
     pub case: &'a str,
-    /// Cluster at stage 0.
-    pub cluster: &'a Cluster,
-    /// Probes by name.
-    pub probes: &'a IndexMap<String, Probe>,
+    /// Stages of the case, in order, at least one.
+    pub stages: &'a [StageInput<'a>],
     /// Expectations of the case, which decide what is recorded.
     pub row: &'a Row,
     /// Index of the expectations in the lab's list, from 0.
     pub row_index: usize,
     /// Maximum wait of probes without their own maximum wait.
     pub max_wait: MaxWait,
-    /// Steps of the case, in order.
-    pub steps: &'a [StepInput<'a>],
 }
 
-/// A step: the case after it, and its probes.
+/// Stage of a case: its cluster and its probes.
 #[derive(Debug, Clone, Copy)]
-pub struct StepInput<'a> {
-    /// Name of the step.
-    pub name: &'a str,
-    /// Cluster after the step.
+pub struct StageInput<'a> {
+    /// Name of the step to the stage. `None` for the first stage.
+    pub step: Option<&'a str>,
+    /// Cluster at the stage.
     pub cluster: &'a Cluster,
-    /// Probes after the step, by name.
+    /// Probes that the lab declares for the stage, by name.
     pub probes: &'a IndexMap<String, Probe>,
 }
 
-/// Builds the plan of a case with its steps, and one plan for each stage after a step. The plan of
+/// Builds the plan of a case, and one plan without probes for each stage after a step. The plan of
 /// a later stage is the one from which the stage could be built at once.
 ///
 /// # Errors
@@ -63,7 +59,7 @@ pub struct StepInput<'a> {
 /// Returns all problems, each with its location: objects that cannot be built, and steps that
 /// cannot be applied to a running case.
 pub fn plan(order: &PlanInput<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
-    let stages = steps::stages::build_stages(order)?;
+    let stages = stages::clusters::stage_clusters(order)?;
     let mut problems: Vec<Problem> = Vec::new();
     let mut plans: Vec<Plan> = Vec::with_capacity(stages.len());
     for (index, cluster) in stages.iter().enumerate() {
@@ -74,39 +70,26 @@ pub fn plan(order: &PlanInput<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
             if problems.iter().any(|known| problem.is_same_error(known)) {
                 continue;
             }
-            problems.push(match index.checked_sub(1) {
-                None => problem,
-                Some(step) => problem.with_step(step),
-            });
+            problems.push(problem.at_stage(index));
         }
     }
     if !problems.is_empty() {
         return Err(problems);
     }
-    steps::stages::keep_undeclared_servers(&stages, &mut plans);
-    let steps = steps::build_steps(order, &stages, &plans, &mut problems);
-    let mut after = plans.split_off(1);
+    stages::clusters::keep_undeclared_servers(&stages, &mut plans);
+    let planned = stages::build_stages(order, &stages, &plans, &mut problems);
+    let after = plans.split_off(1);
     let Some(mut plan) = plans.pop() else {
         return Err(problems);
     };
-    plan.probes = probes::resolve(
-        order,
-        &probes::ProbeGroup::at_start(order),
-        &plan.namespaces,
-        &mut problems,
-    );
     plan.evidence = evidence_request::evidence_request(order, &plan.namespaces, &mut problems);
-    if !order.steps.is_empty() {
+    if planned.len() > 1 {
         // The interfaces on which traffic shifts are unknown in advance, so all namespaces are
         // captured.
         let namespaces = plan.namespaces.iter();
         plan.evidence.packets = namespaces.map(|namespace| namespace.name.clone()).collect();
     }
-    plan.steps = steps;
-    for (after, step) in after.iter_mut().zip(&plan.steps) {
-        after.evidence.clone_from(&plan.evidence);
-        after.probes.clone_from(&step.probes);
-    }
+    plan.stages = planned;
     if problems.is_empty() {
         Ok((plan, after))
     } else {
@@ -115,7 +98,11 @@ pub fn plan(order: &PlanInput<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
 }
 
 /// Builds the plan of one stage without its probes.
-fn build_stage(order: &PlanInput<'_>, stage: &BuildStage<'_>, problems: &mut Vec<Problem>) -> Plan {
+fn build_stage(
+    order: &PlanInput<'_>,
+    stage: &StageCluster<'_>,
+    problems: &mut Vec<Problem>,
+) -> Plan {
     let (cluster, wired_cluster) = (stage.cluster, &*stage.wired_cluster);
     let mut topology = Topology::default();
     topology::fabric::add_to_topology(&mut topology, wired_cluster);
@@ -134,8 +121,8 @@ fn build_stage(order: &PlanInput<'_>, stage: &BuildStage<'_>, problems: &mut Vec
     for namespace in &mut namespaces {
         topology::sysctls::set_sysctls(namespace, wired_cluster, problems);
     }
-    steps::stages::set_absent_pods_down(stage, &mut namespaces);
-    let (proxies, objects) = steps::real_proxies::real_proxies(cluster, problems);
+    stages::clusters::set_absent_pods_down(stage, &mut namespaces);
+    let (proxies, objects) = stages::real_proxies::real_proxies(cluster, problems);
     let node_commands = node_commands::node_commands(cluster, problems);
     let mut servers = build_servers(cluster);
     servers.extend(balancer_objects.servers);

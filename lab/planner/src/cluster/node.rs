@@ -141,7 +141,7 @@ fn pod_cidrs(
                 message: format!("`{text}` has host bits set"),
                 help: Some(format!("write `{}`", network_of(network))),
                 is_key: false,
-                step: None,
+                stage: 0,
             }),
             Err(_) => problems.push(Problem {
                 location: DocumentPath {
@@ -151,7 +151,7 @@ fn pod_cidrs(
                 message: format!("`{text}` is not a network such as 10.244.1.0/24"),
                 help: None,
                 is_key: false,
-                step: None,
+                stage: 0,
             }),
         }
     }

@@ -175,6 +175,6 @@ fn problem_at(location: DocumentPath, message: String, help: Option<String>) -> 
         message,
         help,
         is_key: false,
-        step: None,
+        stage: 0,
     }
 }

@@ -39,8 +39,8 @@ pub struct Problem {
     pub help: Option<String>,
     /// Whether the key itself is wrong; otherwise its value is.
     pub is_key: bool,
-    /// Index of the step after which the problem occurs; `None` if it occurs from the beginning.
-    pub step: Option<usize>,
+    /// Index of the stage in which the problem occurs.
+    pub stage: usize,
 }
 
 impl Problem {
@@ -58,7 +58,7 @@ impl Problem {
             message: message.into(),
             help: None,
             is_key: false,
-            step: None,
+            stage: 0,
         }
     }
 
@@ -81,16 +81,16 @@ impl Problem {
         self
     }
 
-    /// Whether two problems have the same location and message, regardless of the step.
+    /// Whether two problems have the same location and message, regardless of the stage.
     #[must_use]
     pub fn is_same_error(&self, other: &Self) -> bool {
         (&self.location, &self.message) == (&other.location, &other.message)
     }
 
-    /// Sets the index of the step after which the problem occurs.
+    /// Sets the index of the stage in which the problem occurs.
     #[must_use]
-    pub fn with_step(mut self, step: usize) -> Self {
-        self.step = Some(step);
+    pub fn at_stage(mut self, stage: usize) -> Self {
+        self.stage = stage;
         self
     }
 

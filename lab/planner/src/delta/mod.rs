@@ -98,7 +98,7 @@ pub fn diff(current: &Plan, wanted: &Plan) -> Result<Delta, RebuildRequired> {
         stop: servers.remove,
         start: servers.add,
         health: restarts_checks.then(|| wanted.health.clone()),
-        probes: (current.probes != wanted.probes).then(|| wanted.probes.clone()),
+        stages: (current.stages != wanted.stages).then(|| wanted.stages.clone()),
         evidence: (current.evidence != wanted.evidence).then(|| wanted.evidence.clone()),
     })
 }

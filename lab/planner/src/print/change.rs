@@ -7,15 +7,18 @@ use super::{
     with_final_newline,
 };
 use svclab_model::plan::delta::NamespaceDelta;
-use svclab_model::plan::{HealthCheck, Plan, Step};
+use svclab_model::plan::{HealthCheck, Lifetime, Plan, Stage, Step};
 use svclab_model::tools::iptables_program;
 
 /// Renders all steps of a plan.
 pub fn render_steps(plan: &Plan) -> String {
-    plan.steps.iter().map(render_step).collect()
+    let stages = plan.stages.iter();
+    stages
+        .filter_map(|stage| Some(render_step(stage, stage.step.as_ref()?)))
+        .collect()
 }
 
-fn render_step(step: &Step) -> String {
+fn render_step(stage: &Stage, step: &Step) -> String {
     let mut text = format!("\n# ==== step {}\n", escape_newlines(&step.name));
     let mut add_section = |title: &str, lines: Vec<String>| {
         for (index, line) in lines.iter().enumerate() {
@@ -27,7 +30,7 @@ fn render_step(step: &Step) -> String {
     };
     add_section(
         "connections opened before the step and used again after it",
-        describe_probes(&step.open),
+        super::describe_probes(stage, Lifetime::Reused),
     );
     add_section(
         "stopped servers",
@@ -64,7 +67,7 @@ fn render_step(step: &Step) -> String {
             let _ = writeln!(text, "# {}", escape_newlines(&forget.to_string()));
         }
     }
-    let probes_after = describe_probes(&step.probes);
+    let probes_after = super::describe_probes(stage, Lifetime::Stage);
     if !probes_after.is_empty() {
         text.push_str("\n# probes after the step:\n");
         for line in probes_after {
@@ -72,10 +75,6 @@ fn render_step(step: &Step) -> String {
         }
     }
     text
-}
-
-fn describe_probes(probes: &[svclab_model::plan::Probe]) -> Vec<String> {
-    probes.iter().map(descriptions::describe_probe).collect()
 }
 
 fn render_check(check: &HealthCheck) -> String {

@@ -13,7 +13,8 @@ use std::fmt::Write as _;
 use ipnetwork::IpNetwork;
 
 use svclab_model::plan::{
-    Forwarding, Link, LinkKind, Namespace, Neighbour, Plan, Route, RouteKind, RoutingRule,
+    Forwarding, Lifetime, Link, LinkKind, Namespace, Neighbour, Plan, Route, RouteKind,
+    RoutingRule, Stage,
 };
 use svclab_model::tools::iptables_program;
 
@@ -204,10 +205,10 @@ pub fn render(plan: &Plan) -> String {
         ),
         (
             "probes",
-            plan.probes
-                .iter()
-                .map(descriptions::describe_probe)
-                .collect(),
+            plan.stages
+                .first()
+                .map(|stage| describe_probes(stage, Lifetime::Stage))
+                .unwrap_or_default(),
         ),
         (
             "recorded evidence",
@@ -224,6 +225,11 @@ pub fn render(plan: &Plan) -> String {
         }
     }
     text + &change::render_steps(plan)
+}
+
+fn describe_probes(stage: &Stage, lifetime: Lifetime) -> Vec<String> {
+    let probes = stage.probes_with(lifetime);
+    probes.map(descriptions::describe_probe).collect()
 }
 
 fn join_lines(lines: impl Iterator<Item = String>) -> String {

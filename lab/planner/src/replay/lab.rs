@@ -138,7 +138,7 @@ pub fn write_lab(
 /// Returns the lab with the observed number of each verdict as the expectation of each probe. The
 /// lab must expect nothing yet.
 #[must_use]
-pub fn expect_observed(lab: &str, attempts: &[Attempt]) -> String {
+pub fn expect_observed<'a>(lab: &str, attempts: impl IntoIterator<Item = &'a Attempt>) -> String {
     let mut counts: BTreeMap<&str, BTreeMap<Verdict, usize>> = BTreeMap::new();
     for attempt in attempts {
         let verdict_counts = counts.entry(&attempt.probe).or_default();

@@ -202,7 +202,7 @@ impl Requirements {
             let known = chains.entry(&namespace.name).or_default();
             known.extend(declared_chains(namespace.iptables_rules()));
         }
-        for step in &plan.steps {
+        for step in plan.steps() {
             for change in &step.delta.namespaces {
                 let name = &change.namespace;
                 let rules = change.iptables_rules();

@@ -16,11 +16,8 @@ use crate::text::journey::render_case_journeys;
 use crate::writer::{Options, Writer};
 use svclab_diagnostic::files;
 use svclab_diagnostic::printable::{PrintableWriter, TextKind, printable};
-use svclab_model::evidence::Evidence;
 use svclab_runner::results::CaseResult;
-use svclab_runner::results::journeys::ExplainedJourney;
-use svclab_runner::run::CaseEvidence;
-use svclab_runner::run::Event;
+use svclab_runner::run::{CaseEvidence, Event};
 
 /// Maximum length of a case directory's name in bytes; file systems allow 255.
 const MAX_NAME_BYTES: usize = 120;
@@ -81,27 +78,17 @@ impl Folder {
         }
         write_file(&path.join("capture.pcapng"), |out| {
             let document = &seen.document;
-            let evidence = &document.evidence;
             let mut pcapng = Pcapng::begin(out, seen.interfaces.iter().cloned())?;
-            let mut left_out = 0;
-            let mut write = |evidence: &Evidence, connections: &[ExplainedJourney]| {
-                let packet_comments = comments(connections);
-                for (number, packet) in evidence.packets.iter().enumerate() {
+            let mut left_out = 0_u64;
+            for (stage, journeys) in document.evidence.stages.iter().zip(&document.stages) {
+                for packet in stage.step.iter().flat_map(|step| &step.packets) {
+                    pcapng.packet(packet, None)?;
+                }
+                let packet_comments = comments(&journeys.connections);
+                for (number, packet) in stage.packets.iter().enumerate() {
                     pcapng.packet(packet, packet_comments.get(&number).map(String::as_str))?;
                 }
-                left_out += evidence.packets_missed;
-                Ok::<_, io::Error>(())
-            };
-            write(evidence, &document.connections)?;
-            for (index, step) in evidence.steps.iter().enumerate() {
-                let meanwhile = Evidence {
-                    packets: step.packets.clone(),
-                    ..Evidence::default()
-                };
-                write(&meanwhile, &[])?;
-                let step_document = document.steps.get(index);
-                let connections = step_document.map_or(&[][..], |document| &document.connections);
-                write(&step.evidence, connections)?;
+                left_out = left_out.saturating_add(stage.packets_missed);
             }
             if left_out > 0 {
                 pcapng.write_missed(left_out)?;

@@ -39,16 +39,12 @@ pub fn render_case_journeys(result: &CaseResult, seen: &CaseEvidence) -> String 
         verbose: false,
         brief: false,
     };
-    let first = document
-        .connections
-        .iter()
-        .map(|explained| &explained.journey);
-    let mut text = renderer(books[0]).render_case(&head, first);
-    for (step, book) in document.steps.iter().zip(books.iter().skip(1)) {
-        let journeys = step.connections.iter().map(|explained| &explained.journey);
-        text += &renderer(*book).render_step(&step.step, journeys);
-    }
-    strip_colours(&text)
+    let stages = document.stages.iter().zip(books);
+    let texts = stages.map(|(stage, book)| {
+        let journeys = stage.connections.iter().map(|explained| &explained.journey);
+        renderer(book).render_stage(&head, stage.step.as_deref(), journeys)
+    });
+    strip_colours(&texts.collect::<String>())
 }
 
 /// Renderer of journeys.
@@ -77,17 +73,22 @@ impl JourneyRenderer<'_> {
         text + &self.render_journeys(journeys.into_iter())
     }
 
-    /// Renders the name of a step and the connections after it.
+    /// Renders the connections of a stage, after the name of its step. The first stage has the
+    /// title of the case instead.
     #[must_use]
-    pub fn render_step<'j>(
+    pub fn render_stage<'j>(
         &self,
-        name: &str,
+        head: &CaseHead,
+        step: Option<&str>,
         journeys: impl Iterator<Item = &'j Journey>,
     ) -> String {
-        format!(
-            "\n{HEAD}step {name}{HEAD:#}\n\n{}",
-            self.render_journeys(journeys)
-        )
+        match step {
+            None => self.render_case(head, journeys),
+            Some(name) => format!(
+                "\n{HEAD}step {name}{HEAD:#}\n\n{}",
+                self.render_journeys(journeys)
+            ),
+        }
     }
 
     /// Renders the connections of a case. Those with the same explanation are printed once. Colours

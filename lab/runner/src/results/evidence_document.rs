@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::journeys::{ExplainedJourney, StepJourneys};
+use super::journeys::StageJourneys;
 use svclab_model::evidence::Evidence;
 
 /// Name and version of the schema.
@@ -21,11 +21,6 @@ pub struct EvidenceDocument {
     pub kernel: String,
     /// Recorded evidence.
     pub evidence: Evidence,
-    /// Journeys before the steps, in the order in which their connections started. Packet numbers
-    /// are indices into `evidence.packets`, from 0.
-    pub connections: Vec<ExplainedJourney>,
-    /// Journeys after each step. Packet numbers are indices into the packets of the `evidence` of
-    /// the step, in `evidence.steps`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<StepJourneys>,
+    /// Journeys of each stage, in the order of `evidence.stages`.
+    pub stages: Vec<StageJourneys>,
 }

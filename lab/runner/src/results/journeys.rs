@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use svclab_journey::journey::Journey;
 use svclab_judge::{AddressBook, conclusion};
-use svclab_model::evidence::Evidence;
+use svclab_model::evidence::{DropEvidence, Evidence, StageEvidence};
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "svclab/journeys/v1";
@@ -27,22 +27,38 @@ pub struct CaseJourneys {
     /// Case, and the completeness of its evidence.
     #[serde(flatten)]
     pub head: CaseHead,
-    /// Journeys before the steps, in the order in which their connections started.
-    pub connections: Vec<ExplainedJourney>,
-    /// Journeys after each step.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<StepJourneys>,
+    /// Journeys of each stage.
+    pub stages: Vec<StageJourneys>,
 }
 
-/// Journeys after a step of a case.
+/// Journeys of a stage of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct StepJourneys {
-    /// Name of the step.
-    pub step: String,
-    /// Journeys of the connections that started after the step, and of those open across the step.
-    /// Packet numbers refer to the evidence of the step.
+pub struct StageJourneys {
+    /// Name of the step that leads to the stage. Absent in the first stage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// Journeys of the connections of the stage, in the order in which they started. Packet numbers
+    /// are indices, from 0, into the packets of the same stage of the evidence.
     pub connections: Vec<ExplainedJourney>,
+}
+
+impl StageJourneys {
+    /// Creates the journeys of a stage, each with its conclusion.
+    pub fn new(
+        step: Option<&str>,
+        journeys: impl IntoIterator<Item = Journey>,
+        book: &AddressBook<'_>,
+    ) -> Self {
+        let explained = journeys.into_iter().map(|journey| ExplainedJourney {
+            conclusion: conclusion(&journey, book),
+            journey,
+        });
+        Self {
+            step: step.map(str::to_owned),
+            connections: explained.collect(),
+        }
+    }
 }
 
 /// Case that ran with full evidence.
@@ -72,14 +88,23 @@ impl CaseHead {
     /// Creates the head of a case. `expected` is `None` if the expectations were not checked.
     #[must_use]
     pub fn new(case: String, kernel: String, expected: Option<bool>, evidence: &Evidence) -> Self {
+        let stages = evidence.stages.iter();
+        let mut drops = stages.clone().map(|stage| &stage.drops);
+        let sum = |missed: fn(&StageEvidence) -> u64| {
+            let missed = stages.clone().map(missed);
+            missed.fold(0, u64::saturating_add)
+        };
         Self {
             case,
             kernel,
             expected,
-            packets_missed: evidence.packets_missed,
-            trace_events_missed: evidence.trace_missed,
-            drops_missed: evidence.drops.missed(),
-            drops_unknown: evidence.drops.unavailable_reason().map(str::to_owned),
+            packets_missed: sum(|stage| stage.packets_missed),
+            trace_events_missed: sum(|stage| stage.trace_missed),
+            // The number of one stage includes those of the others.
+            drops_missed: drops.clone().map(DropEvidence::missed).max().unwrap_or(0),
+            drops_unknown: drops
+                .find_map(DropEvidence::unavailable_reason)
+                .map(str::to_owned),
         }
     }
 }
@@ -95,41 +120,6 @@ pub struct ExplainedJourney {
     pub journey: Journey,
 }
 
-impl CaseJourneys {
-    /// Creates the journeys of a case, each with its conclusion.
-    #[must_use]
-    pub fn new(head: CaseHead, journeys: Vec<Journey>, book: &AddressBook<'_>) -> Self {
-        Self {
-            head,
-            connections: explain_journeys(journeys, book),
-            steps: Vec::new(),
-        }
-    }
-
-    /// Adds the journeys after the steps, each with the address book of its stage.
-    #[must_use]
-    pub fn with_steps<'b>(
-        mut self,
-        steps: impl IntoIterator<Item = (String, Vec<Journey>, AddressBook<'b>)>,
-    ) -> Self {
-        let steps = steps.into_iter();
-        let steps = steps.map(|(step, journeys, book)| StepJourneys {
-            step,
-            connections: explain_journeys(journeys, &book),
-        });
-        self.steps.extend(steps);
-        self
-    }
-}
-
-fn explain_journeys(journeys: Vec<Journey>, book: &AddressBook<'_>) -> Vec<ExplainedJourney> {
-    let explained = journeys.into_iter().map(|journey| ExplainedJourney {
-        conclusion: conclusion(&journey, book),
-        journey,
-    });
-    explained.collect()
-}
-
 impl Journeys {
     /// Creates the document of several cases.
     #[must_use]
@@ -138,5 +128,30 @@ impl Journeys {
             schema: SCHEMA.to_owned(),
             cases,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_head_counts_missed_data_of_all_stages() {
+        let stage = |packets_missed, trace_missed, dropped_missed| StageEvidence {
+            packets_missed,
+            trace_missed,
+            drops: DropEvidence::Watched {
+                missed: dropped_missed,
+                dropped: Vec::new(),
+            },
+            ..StageEvidence::default()
+        };
+        let evidence = Evidence {
+            stages: vec![stage(1, 10, 7), stage(2, 20, 7)],
+            ..Evidence::default()
+        };
+        let head = CaseHead::new("lab/case".to_owned(), String::new(), None, &evidence);
+        assert_eq!((head.packets_missed, head.trace_events_missed), (3, 30));
+        assert_eq!(head.drops_missed, 7);
     }
 }

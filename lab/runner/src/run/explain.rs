@@ -23,14 +23,12 @@ pub struct ExplainedCase {
     pub prepared: Prepared,
     /// Release of the kernel that the case ran in.
     pub kernel: String,
-    /// Evidence of the case, with that of its steps.
+    /// Evidence of the case.
     pub evidence: Evidence,
     /// Judgement of the evidence by the expectations of the case.
     pub judgement: Judgement,
-    /// Journeys before the steps, in the order in which their connections started.
-    pub journeys: Vec<Journey>,
-    /// Journeys after each step.
-    pub steps: Vec<Vec<Journey>>,
+    /// Journeys of each stage, in the order in which their connections started.
+    pub journeys: Vec<Vec<Journey>>,
 }
 
 /// Runs cases in parallel, each with all of its namespaces watched. Returns the results in the
@@ -113,9 +111,7 @@ async fn explain_case(mut prepared: Prepared, pools: &Pools) -> Result<Explained
         }
     };
     let kernel = agent.environment().kernel.clone();
-    let mut journeys_by_stage = prepared.journeys(&evidence).into_iter();
-    let journeys = journeys_by_stage.next().unwrap_or_default();
-    let steps = journeys_by_stage.collect();
+    let journeys = prepared.journeys(&evidence);
     refit::record_probes(&mut prepared, &journeys);
     Ok(ExplainedCase {
         prepared,
@@ -123,6 +119,5 @@ async fn explain_case(mut prepared: Prepared, pools: &Pools) -> Result<Explained
         evidence,
         judgement,
         journeys,
-        steps,
     })
 }

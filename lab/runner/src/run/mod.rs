@@ -16,7 +16,7 @@ pub use execute::{CaseEvidence, Event, KeptCase, RunInput, RunOptions, execute, 
 pub use explain::{ExplainedCase, explain, unknown_probe_error};
 pub use kernel_error::to_run_error;
 pub use prepare::{
-    InvalidCase, PrepareOptions, Prepared, PreparedStep, prepare, prepare_case,
+    InvalidCase, PrepareOptions, Prepared, PreparedStage, prepare, prepare_case,
     problems_to_diagnostics,
 };
 pub use prepare::{binary, dumps, refit};

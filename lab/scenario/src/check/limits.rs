@@ -9,6 +9,7 @@ use crate::yaml::tree::{Scalar, Tree, Value, shorten};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::is_control;
 use svclab_diagnostic::source::Span;
+use svclab_model::evidence::MAX_STAGES;
 
 /// Maximum number of nodes in a cluster.
 pub(crate) const MAX_NODES: usize = 256;
@@ -33,7 +34,7 @@ pub(crate) const MAX_HOSTS: usize = 256;
 pub(crate) const MAX_PROBES: usize = 256;
 
 /// Maximum number of steps in a case.
-pub(crate) const MAX_STEPS: usize = 64;
+pub(crate) const MAX_STEPS: usize = MAX_STAGES - 1;
 
 /// Maximum number of connections of all probes in a case.
 pub(crate) const MAX_CONNECTIONS: u64 = 10_000;

@@ -1,5 +1,6 @@
 //! Cases of a lab: a lab with the patches of one combination of axis values applied.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -67,12 +68,20 @@ impl Case {
         }
     }
 
-    /// Returns the case after a step, by the step's index from 0. The result has the documents of
-    /// that step and no steps. `None` if there is no such step.
+    /// Returns the case at each stage. Stages after a step have the documents of the step and no
+    /// steps.
+    pub fn stages(&self) -> impl Iterator<Item = Cow<'_, Self>> {
+        let later = self
+            .steps
+            .iter()
+            .map(|step| Cow::Owned(self.after_step(step)));
+        std::iter::once(Cow::Borrowed(self)).chain(later)
+    }
+
+    /// Returns the case after a step, with the documents of the step and without steps.
     #[must_use]
-    pub fn after_step(&self, step: usize) -> Option<Self> {
-        let after = self.steps.get(step)?;
-        Some(Self {
+    pub fn after_step(&self, after: &CaseStep) -> Self {
+        Self {
             spec: Arc::clone(&after.spec),
             objects: Arc::clone(&after.objects),
             steps: Vec::new(),
@@ -82,7 +91,7 @@ impl Case {
             values: self.values.clone(),
             row: self.row,
             flows: self.flows.clone(),
-        })
+        }
     }
 
     /// Returns the span of a value, in its document or in a patch. A path is, for example,

@@ -249,16 +249,20 @@ pub struct Claim {
 }
 
 impl LabSpec {
+    /// Returns the probes of each stage by name: those of the lab, then those of each step.
+    pub fn probes_by_stage(&self) -> impl Iterator<Item = &IndexMap<String, Probe>> {
+        let step_probes = self.steps.iter().map(|step| &step.probes);
+        std::iter::once(&self.probes).chain(step_probes)
+    }
+
     /// Returns all probes with their names: those of the lab, then those of each step.
     pub fn all_probes(&self) -> impl Iterator<Item = (&String, &Probe)> {
-        let step_probes = self.steps.iter().flat_map(|step| &step.probes);
-        self.probes.iter().chain(step_probes)
+        self.probes_by_stage().flatten()
     }
 
     /// Returns the probe of the lab or of a step with this name.
     #[must_use]
     pub fn probe(&self, name: &str) -> Option<&Probe> {
-        let step_probes = self.steps.iter().filter_map(|step| step.probes.get(name));
-        self.probes.get(name).into_iter().chain(step_probes).next()
+        self.probes_by_stage().find_map(|probes| probes.get(name))
     }
 }

@@ -68,17 +68,14 @@ fn steps_with(part: &str, replacement: &str) -> String {
 }
 
 #[test]
-fn case_after_each_step_has_its_changes() {
+fn case_stage_after_each_step_has_its_changes() {
     let source = Source::from_bytes("example.yaml", STEPPED.into()).expect("a source");
     let (scenario, warnings) = Scenario::load(&Sources::from(source)).expect("a lab");
     assert_eq!(warnings, []);
-    let case = &scenario.cases()[0];
-    let conditions = |step: Option<usize>| {
-        let case = match step {
-            None => case.clone(),
-            Some(at) => case.after_step(at).expect("the step exists"),
-        };
-        let slice = case
+    let stages: Vec<_> = scenario.cases()[0].stages().collect();
+    assert_eq!(stages.len(), 3);
+    let conditions = |stage: usize| {
+        let slice = stages[stage]
             .objects
             .slices_of("default", "web")
             .next()?
@@ -89,16 +86,14 @@ fn case_after_each_step_has_its_changes() {
         Some((conditions.ready, conditions.serving, conditions.terminating))
     };
     let [yes, no] = [Some(true), Some(false)];
-    assert_eq!(conditions(None), Some((yes, yes, no)));
-    assert_eq!(conditions(Some(0)), Some((no, yes, yes)));
-    assert_eq!(conditions(Some(1)), None);
-    let forwards = |step: usize| {
-        let case = case.after_step(step).expect("the step exists");
-        let node = case.spec.nodes.get("node-1").cloned();
+    assert_eq!(conditions(0), Some((yes, yes, no)));
+    assert_eq!(conditions(1), Some((no, yes, yes)));
+    assert_eq!(conditions(2), None);
+    let forwards = |stage: usize| {
+        let node = stages[stage].spec.nodes.get("node-1");
         node.is_some_and(|node| node.sysctls.contains_key("net.ipv4.ip_forward"))
     };
-    assert!(!forwards(0) && forwards(1));
-    assert!(case.after_step(2).is_none());
+    assert!(!forwards(1) && forwards(2));
 }
 
 #[test]

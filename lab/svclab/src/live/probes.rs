@@ -8,12 +8,12 @@ use tokio::sync::{mpsc, oneshot};
 use super::messages::{OutputForm, ProbeReport, ProbeRequest, RenderedJourneys};
 use svclab_journey::journey::{Journey, journeys};
 use svclab_judge::{AddressBook, summarize};
-use svclab_model::evidence::Evidence;
-use svclab_model::plan::{Delta, EvidenceRequest, Plan, Probe};
+use svclab_model::evidence::{Attempt, Evidence};
+use svclab_model::plan::{Delta, EvidenceRequest, Probe, Stage};
 use svclab_planner::build::plan_probe;
 use svclab_report::journey::JourneyRenderer;
 use svclab_runner::kernel::{KernelError, Session, StreamOpener};
-use svclab_runner::results::journeys::{CaseHead, CaseJourneys};
+use svclab_runner::results::journeys::{CaseHead, CaseJourneys, StageJourneys};
 use svclab_runner::results::{ErrorKind, RunError};
 use svclab_runner::run::{Prepared, to_run_error, unknown_probe_error};
 use svclab_scenario::lab;
@@ -69,16 +69,16 @@ impl RunningLab {
         };
         let evidence = self.run_probes(vec![probe.clone()], watch).await?;
         let book = AddressBook::new(cluster, plan);
-        let (mut observed, _) = summarize(&evidence.attempts, USER_PROBE_NAME, &book);
+        let attempts: Vec<Attempt> = evidence.attempts().cloned().collect();
+        let (mut observed, _) = summarize(&attempts, USER_PROBE_NAME, &book);
         // Like a run without expectations for source ports.
         observed.source_ports.clear();
         Ok(ProbeReport {
             from: probe.namespace.clone(),
             target: probe.target,
             observed,
-            explained: explain
-                .map(|form| self.render_explanation(vec![probe], &evidence, None, form)),
-            attempts: evidence.attempts,
+            explained: explain.map(|form| self.render_explanation(&[probe], &evidence, None, form)),
+            attempts,
         })
     }
 
@@ -90,7 +90,7 @@ impl RunningLab {
         form: OutputForm,
     ) -> Result<RenderedJourneys, RunError> {
         let Prepared { plan, case, .. } = &self.prepared;
-        let mut probes = plan.probes.clone();
+        let mut probes: Vec<Probe> = plan.initial_probes().cloned().collect();
         if let Some(wanted) = probe_name
             && !probes.iter().any(|probe| probe.name == wanted)
         {
@@ -104,7 +104,7 @@ impl RunningLab {
         }
         let watch = EvidenceRequest::everything(plan);
         let evidence = self.run_probes(probes.clone(), watch).await?;
-        Ok(self.render_explanation(probes, &evidence, probe_name, form))
+        Ok(self.render_explanation(&probes, &evidence, probe_name, form))
     }
 
     /// Runs probes in the lab's current state and returns the evidence.
@@ -134,20 +134,18 @@ impl RunningLab {
     /// captured and traced.
     fn render_explanation(
         &self,
-        probes: Vec<Probe>,
+        probes: &[Probe],
         evidence: &Evidence,
         probe_name: Option<&str>,
         form: OutputForm,
     ) -> RenderedJourneys {
-        let plan = Plan {
-            probes,
-            ..self.prepared.plan.clone()
-        };
-        let journeys = journeys(&plan, evidence).into_iter();
-        let journeys: Vec<Journey> = journeys
+        let Prepared { plan, cluster, .. } = &self.prepared;
+        let stages = evidence.stages.iter();
+        let journeys: Vec<Journey> = stages
+            .flat_map(|seen| journeys(plan, probes, seen))
             .filter(|journey| probe_name.is_none_or(|wanted| journey.probe == wanted))
             .collect();
-        let book = AddressBook::new(&self.prepared.cluster, &self.prepared.plan);
+        let book = AddressBook::new(cluster, plan);
         let head = CaseHead::new(
             self.prepared.case.id.clone(),
             self.kernel.clone(),
@@ -156,7 +154,8 @@ impl RunningLab {
         );
         match form {
             OutputForm::Data => {
-                RenderedJourneys::Data(Box::new(CaseJourneys::new(head, journeys, &book)))
+                let stages = vec![StageJourneys::new(None, journeys, &book)];
+                RenderedJourneys::Data(Box::new(CaseJourneys { head, stages }))
             }
             OutputForm::Text { verbose } => {
                 let telling = JourneyRenderer {
@@ -202,7 +201,7 @@ async fn run_job(
     watch: EvidenceRequest,
 ) -> Result<Evidence, KernelError> {
     let delta = Delta {
-        probes: Some(probes),
+        stages: Some(vec![Stage::new(probes)]),
         evidence: Some(watch),
         ..Delta::default()
     };

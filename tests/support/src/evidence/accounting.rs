@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use svclab_journey::journey::{Journey, PathEnd};
-use svclab_model::evidence::{DropEvidence, Evidence};
+use svclab_model::evidence::Evidence;
 use svclab_model::plan::{EvidenceRequest, Plan};
 use svclab_runner::kernel::Agent;
 use svclab_runner::run::Prepared;
@@ -110,7 +110,7 @@ async fn run_both(agent: &Agent, case: &Prepared, patience: Option<Duration>) ->
         evidence: EvidenceRequest::everything(&case.plan),
         ..case.plan.clone()
     };
-    for probe in &mut watched.probes {
+    for probe in watched.probes_mut() {
         probe.max_wait = patience.unwrap_or(probe.max_wait);
     }
     let evidence = run(agent, watched).await;
@@ -120,11 +120,10 @@ async fn run_both(agent: &Agent, case: &Prepared, patience: Option<Duration>) ->
         let wrong = format!("{id}, watched: {judgement:#?}");
         account.wrong.push(wrong);
     }
-    let lost = match &evidence.drops {
-        DropEvidence::Watched { missed: lost, .. } => *lost,
-        DropEvidence::Unwatched | DropEvidence::Uncertain(_) => 0,
-    };
-    let left_out = evidence.packets_missed + evidence.trace_missed + lost;
+    let stages = evidence.stages.iter();
+    let left_out: u64 = stages
+        .map(|stage| stage.packets_missed + stage.trace_missed + stage.drops.missed())
+        .sum();
     if left_out > 0 {
         account
             .wrong
@@ -136,8 +135,8 @@ async fn run_both(agent: &Agent, case: &Prepared, patience: Option<Duration>) ->
         ..case.plan.clone()
     };
     let unwatched = run(agent, unwatched).await;
-    let probes = judge.judge(&unwatched).probes.into_iter();
-    let wrong = probes.filter(|probe| !probe.holds);
+    let judgement = judge.judge(&unwatched);
+    let wrong = judgement.probes().filter(|probe| !probe.holds);
     let wrong = wrong.map(|probe| format!("{id}, unwatched: {probe:#?}"));
     account.wrong.extend(wrong);
     account

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use svclab_model::evidence::{DropEvidence, DroppedPacket, Evidence};
+use svclab_model::evidence::{DropEvidence, DroppedPacket, StageEvidence};
 use svclab_model::plan::{
-    Backend, EvidenceRequest, Iptables, Plan, Probe, ProbeProtocol, Sysctl, Target,
+    Backend, EvidenceRequest, Iptables, Lifetime, Plan, Probe, ProbeProtocol, Sysctl, Target,
 };
 use svclab_ruleset::input::Input;
 
@@ -151,7 +151,7 @@ pub fn drop_plan(backend: Backend, times: u32, ttl_expires: bool) -> Plan {
         }
     }
     plan.servers.clear();
-    plan.probes = expected_drops(ttl_expires)
+    plan.stages[0].probes = expected_drops(ttl_expires)
         .iter()
         .map(|way| Probe {
             name: way.port.to_string(),
@@ -170,6 +170,7 @@ pub fn drop_plan(backend: Backend, times: u32, ttl_expires: bool) -> Plan {
             max_wait: MAX_WAIT,
             settle: false,
             after: None,
+            lifetime: Lifetime::Stage,
         })
         .collect();
     plan.evidence = EvidenceRequest::everything(&plan);
@@ -186,7 +187,7 @@ fn client_port(packet: &[u8]) -> Option<u16> {
 }
 
 /// Compares the recorded drops with the expected ones and with the counters.
-pub fn check_drops(evidence: &Evidence, times: u32, short: bool) {
+pub fn check_drops(evidence: &StageEvidence, times: u32, short: bool) {
     let DropEvidence::Watched {
         missed: lost,
         dropped,
@@ -230,7 +231,7 @@ pub fn check_drops(evidence: &Evidence, times: u32, short: bool) {
 }
 
 /// Returns the number of packets that the kernel counted for an entry.
-fn counted_packets(evidence: &Evidence, way: &ExpectedDrop) -> Option<i64> {
+fn counted_packets(evidence: &StageEvidence, way: &ExpectedDrop) -> Option<i64> {
     let rules = evidence.rules.iter();
     let rules = rules.filter(|rules| rules.namespace == way.namespace && rules.ip_version == 4);
     let mut lines = rules.flat_map(|rules| rules.text.lines());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use svclab_model::evidence::trace::{RuleVerdict, TraceEvent, TracePoint};
-use svclab_model::evidence::{Evidence, SavedRules};
+use svclab_model::evidence::{SavedRules, StageEvidence};
 use svclab_model::plan::{Backend, Iptables, Plan};
 use svclab_ruleset::input::Input;
 
@@ -71,13 +71,14 @@ pub fn router_plan(backend: Backend) -> Plan {
             });
         }
     }
-    for probe in &mut plan.probes {
+    for probe in plan.probes_mut() {
         if probe.name == "blocked" {
             // The kernel retransmits no SYN within this time.
             probe.max_wait = Duration::from_millis(300);
         }
     }
-    plan.probes
+    plan.stages[0]
+        .probes
         .retain(|probe| ["service", "blocked", "refused6"].contains(&probe.name.as_str()));
     plan
 }
@@ -142,7 +143,7 @@ pub fn render(met: &TraceEvent) -> String {
 }
 
 /// Returns the trace events of TCP SYNs of one address family, each with the packet at that time.
-pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&TraceEvent, Vec<u8>)> {
+pub fn syns(evidence: &StageEvidence, ip: u8) -> Vec<(&TraceEvent, Vec<u8>)> {
     let mut packets: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     let mut steps = Vec::new();
     for met in evidence
@@ -174,7 +175,7 @@ pub fn destination_port(ip: u8, packet: &[u8]) -> u16 {
 }
 
 /// Compares the trace events with the counters of every rule.
-pub fn check_counters(evidence: &Evidence, backend: Backend) {
+pub fn check_counters(evidence: &StageEvidence, backend: Backend) {
     let mut steps: BTreeMap<(u8, &str, &str, u32), u64> = BTreeMap::new();
     for met in &evidence.trace {
         if let TracePoint::Rule(line) = met.point {
@@ -229,7 +230,7 @@ fn parse_counted_rule<'a>(
 }
 
 /// Runs all checks on the evidence of this plan.
-pub fn check_trace(evidence: &Evidence, backend: Backend) {
+pub fn check_trace(evidence: &StageEvidence, backend: Backend) {
     let rendered =
         |steps: &[&TraceEvent]| -> Vec<String> { steps.iter().map(|met| render(met)).collect() };
     let to = |ip, wanted: &[u16]| -> Vec<&TraceEvent> {
@@ -287,7 +288,7 @@ pub fn check_trace(evidence: &Evidence, backend: Backend) {
 }
 
 /// Checks the conntrack entries of the connections to the service.
-fn check_conntrack(evidence: &Evidence) {
+fn check_conntrack(evidence: &StageEvidence) {
     let entries: Vec<_> = evidence
         .conntrack
         .iter()

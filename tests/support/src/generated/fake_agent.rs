@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use svclab_model::evidence::{
-    Attempt, Direction, Evidence, KernelState, Packet, StepEvidence, Verdict,
+    Attempt, Direction, Evidence, KernelState, Packet, StageEvidence, StepEvidence, Verdict,
 };
-use svclab_model::plan::{Plan, Probe, probes_by_stage};
+use svclab_model::plan::{Plan, Probe};
 use svclab_model::protocol::{
     BackendHealthChange, Event, Failure, FailureKind, LabId, Request, VERSION, request_framing,
 };
@@ -47,27 +47,28 @@ pub fn expect_only_probes(prepared: &Prepared) -> Prepared {
 /// Builds evidence with which the probe expectations of a case pass. Each probe has the expected
 /// number of each verdict, answered by the expected endpoints.
 pub fn ideal_evidence(prepared: &Prepared) -> Evidence {
-    let plan = &prepared.plan;
-    let mut stages = probes_by_stage(&plan.probes, &plan.steps);
-    let mut evidence = stage_evidence(prepared, stages.next().into_iter().flatten());
-    for (step, probes) in plan.steps.iter().zip(stages) {
-        evidence.steps.push(StepEvidence {
+    let stages = prepared.plan.stages.iter().map(|stage| StageEvidence {
+        step: stage.step.as_ref().map(|step| StepEvidence {
             name: step.name.clone(),
             changed_at: 1_000_000,
             applied_at: 2_000_000,
-            evidence: Box::new(stage_evidence(prepared, probes)),
             ..StepEvidence::default()
-        });
+        }),
+        ..stage_evidence(prepared, &stage.probes)
+    });
+    Evidence {
+        stages: stages.collect(),
+        ..Evidence::default()
     }
-    evidence
 }
 
-fn stage_evidence<'p>(prepared: &Prepared, probes: impl Iterator<Item = &'p Probe>) -> Evidence {
-    let mut evidence = Evidence {
+fn stage_evidence(prepared: &Prepared, probes: &[Probe]) -> StageEvidence {
+    let mut evidence = StageEvidence {
         attempts: probes
+            .iter()
             .flat_map(|probe| expected_attempts(prepared, probe))
             .collect(),
-        ..Evidence::default()
+        ..StageEvidence::default()
     };
     let watch = &prepared.plan.evidence;
     for name in &watch.counters {
@@ -134,36 +135,42 @@ fn expected_attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
 /// Changes some fields of the evidence.
 pub fn spoil(evidence: &mut Evidence, choices: &mut Choices<'_>) {
     for _ in 0..=choices.below(6) {
-        let stages = evidence.steps.len();
-        match choices.below(stages + 2) {
-            0 => spoil_steps(&mut evidence.steps, choices),
-            1 => spoil_stage(evidence, choices),
-            at => spoil_stage(&mut evidence.steps[at - 2].evidence, choices),
+        let stages = evidence.stages.len();
+        match choices.below(stages + 1) {
+            0 => spoil_stages(evidence, choices),
+            at => spoil_stage(&mut evidence.stages[at - 1], choices),
         }
     }
 }
 
-fn spoil_steps(steps: &mut Vec<StepEvidence>, choices: &mut Choices<'_>) {
-    let index = choices.below(steps.len());
-    match (choices.below(7), steps.get_mut(index)) {
-        (0, Some(_)) => drop(steps.remove(index)),
-        (1, Some(step)) => {
-            let again = step.clone();
-            steps.insert(index, again);
+fn spoil_stages(evidence: &mut Evidence, choices: &mut Choices<'_>) {
+    let stages = &mut evidence.stages;
+    let index = choices.below(stages.len());
+    match (choices.below(9), stages.get_mut(index)) {
+        (0, Some(_)) => drop(stages.remove(index)),
+        (1, Some(stage)) => {
+            let again = stage.clone();
+            stages.insert(index, again);
         }
-        (2, Some(step)) => step.name.push('x'),
-        (3, Some(_)) => steps.reverse(),
-        (4, Some(step)) => {
-            (step.changed_at, step.applied_at) = (choices.number(), choices.number());
+        (2, Some(stage)) => stage.step.get_or_insert_default().name.push('x'),
+        (3, Some(_)) => stages.reverse(),
+        (4, Some(stage)) => {
+            if let Some(step) = &mut stage.step {
+                (step.changed_at, step.applied_at) = (choices.number(), choices.number());
+            }
         }
-        (5, Some(step)) => step
-            .convergence_attempts
-            .clone_from(&step.evidence.attempts),
-        _ => steps.push(StepEvidence::default()),
+        (5, Some(stage)) => {
+            if let Some(step) = &mut stage.step {
+                step.convergence_attempts.clone_from(&stage.attempts);
+            }
+        }
+        (6, Some(stage)) => stage.step = None,
+        (7, _) => evidence.refused_missed = choices.number(),
+        _ => stages.push(StageEvidence::default()),
     }
 }
 
-fn spoil_stage(evidence: &mut Evidence, choices: &mut Choices<'_>) {
+fn spoil_stage(evidence: &mut StageEvidence, choices: &mut Choices<'_>) {
     let index = choices.below(evidence.attempts.len());
     match (choices.below(16), evidence.attempts.get_mut(index)) {
         (0, Some(_)) => drop(evidence.attempts.remove(index)),
@@ -188,7 +195,6 @@ fn spoil_stage(evidence: &mut Evidence, choices: &mut Choices<'_>) {
         (13, _) => {
             evidence.packets_missed = choices.number();
             evidence.trace_missed = choices.number();
-            evidence.refused_missed = choices.number();
         }
         (14, _) => {
             for counters in evidence.counters.values_mut() {
@@ -216,12 +222,10 @@ fn spoil_stage(evidence: &mut Evidence, choices: &mut Choices<'_>) {
 pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String> {
     let plan = &prepared.plan;
     let expected = &prepared.case.expected().expected;
-    if evidence.steps.len() != plan.steps.len() {
-        return Some("the number of steps is wrong".to_owned());
+    let stages = &evidence.stages;
+    if stages.len() != plan.stages.len() {
+        return Some("the number of stages is wrong".to_owned());
     }
-    let stages: Vec<&Evidence> = std::iter::once(evidence)
-        .chain(evidence.steps.iter().map(|step| &*step.evidence))
-        .collect();
     for (name, expectation) in &expected.probes {
         let (stage_index, planned) = find_probe(plan, name)?;
         let attempts = || {
@@ -281,14 +285,14 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
             return Some(format!("no packet was captured on {}", wire.on));
         }
     }
-    let no_rules = |stage: &&Evidence| stage.rules.is_empty() && stage.nft.is_empty();
+    let no_rules = |stage: &StageEvidence| stage.rules.is_empty() && stage.nft.is_empty();
     let rules = expected.rules.iter().any(|rule| expects(rule.hits));
     let chains = expected.chains.iter().any(|chain| !chain.is.is_empty());
     if (rules || chains) && stages.iter().all(no_rules) {
         return Some("the rules are missing".to_owned());
     }
     for name in expected.steps.keys() {
-        if evidence.steps.iter().all(|step| step.name != *name) {
+        if evidence.steps().all(|step| step.name != *name) {
             return Some(format!("no packet of {name} was captured"));
         }
     }
@@ -302,12 +306,9 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
 
 /// Finds a probe and the stage at whose end the probe is over.
 fn find_probe<'p>(plan: &'p Plan, name: &str) -> Option<(usize, &'p Probe)> {
-    let first = plan.probes.iter().map(|probe| (0, probe));
-    let later = plan.steps.iter().enumerate().flat_map(|(at, step)| {
-        let probes = step.probes.iter().chain(&step.open);
-        probes.map(move |probe| (at + 1, probe))
-    });
-    first.chain(later).find(|(_, probe)| probe.name == name)
+    let stages = plan.stages.iter().enumerate().rev();
+    let mut probes = stages.flat_map(|(at, stage)| stage.probes.iter().map(move |own| (at, own)));
+    probes.find(|(_, probe)| probe.name == name)
 }
 
 /// Answer of the fake agent to a request for evidence.

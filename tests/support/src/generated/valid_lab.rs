@@ -66,9 +66,7 @@ pub fn draw(choices: &mut Choices<'_>) -> Prepared {
 
 /// Whether the evidence of all connections is small enough to build it many times a second.
 fn is_small(prepared: &Prepared) -> bool {
-    let steps = prepared.plan.steps.iter();
-    let later = steps.flat_map(|step| step.probes.iter().chain(&step.open));
-    let probes = prepared.plan.probes.iter().chain(later);
+    let probes = prepared.plan.probes();
     let connections = probes.map(|probe| u64::from(probe.connections));
     connections.fold(0, u64::saturating_add) <= MAX_CONNECTIONS
 }

@@ -174,7 +174,7 @@ fn probe_service(runtime: &Runtime, patience: &str) -> (String, String) {
     ]);
     let document: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    let connection = &document["cases"][0]["connections"][0];
+    let connection = &document["cases"][0]["stages"][0]["connections"][0];
     let verdict = connection["verdict"].as_str().expect("a verdict");
     let is_connected = verdict == "connected";
     assert_eq!(

@@ -30,7 +30,7 @@ use nft::TraceEventDecoder;
 use reader::Reader;
 use rules::RuleLines;
 use svclab_model::evidence::trace::MAX_TRACE_EVENTS;
-use svclab_model::evidence::{ConntrackEntry, DropEvidence, Evidence, TraceEvent};
+use svclab_model::evidence::{ConntrackEntry, DropEvidence, StageEvidence, TraceEvent};
 use svclab_model::plan::{Backend, Namespace};
 use svclab_model::protocol::Failure;
 use table::TraceTable;
@@ -129,7 +129,7 @@ impl Trace {
     }
 
     /// Copies the events recorded so far into `evidence` and continues the trace.
-    pub(crate) fn snapshot(&mut self, evidence: &mut Evidence) -> Result<(), Failure> {
+    pub(crate) fn snapshot(&mut self, evidence: &mut StageEvidence) -> Result<(), Failure> {
         self.pause()?;
         self.resume()?;
         let gathered = &self.recorded;
@@ -157,7 +157,7 @@ impl Trace {
     }
 
     /// Ends the trace and moves the recorded events into `evidence`.
-    pub(crate) fn end(mut self, evidence: &mut Evidence) -> Result<ClosingSockets, Failure> {
+    pub(crate) fn end(mut self, evidence: &mut StageEvidence) -> Result<ClosingSockets, Failure> {
         self.pause()?;
         let gathered = std::mem::take(&mut self.recorded);
         evidence.trace_missed = gathered.count_missed();
@@ -241,7 +241,7 @@ impl Trace {
     }
 
     /// Reads the current conntrack entries and IPVS connections.
-    fn read_connections(&self, evidence: &mut Evidence) -> Result<(), Failure> {
+    fn read_connections(&self, evidence: &mut StageEvidence) -> Result<(), Failure> {
         for TracedNamespace { ns, name, .. } in &self.namespaces {
             let entries = conntrack_entries::read_entries(ns, name)
                 .map_err(|error| trace_failure("read the conntrack entries", name, &error))?;

@@ -32,7 +32,7 @@ use network::MergedNetwork;
 use sets::MergedSets;
 use svclab_dump::owner::{Owners, link_owner};
 use svclab_dump::{NodeDump, Owner};
-use svclab_model::plan::{HealthCheck, Namespace, NodeCommand, Plan, Server};
+use svclab_model::plan::{HealthCheck, Namespace, NodeCommand, Plan, Server, Stage};
 use svclab_planner::print::descriptions;
 use svclab_ruleset::Family;
 use svclab_ruleset::input::InputError;
@@ -233,7 +233,7 @@ impl Pair {
             servers: Vec::new(),
             health: Vec::new(),
             commands: Vec::new(),
-            steps: Vec::new(),
+            stages: vec![Stage::new(good.initial_probes().cloned().collect())],
             objects: Vec::new(),
             ..good.clone()
         };

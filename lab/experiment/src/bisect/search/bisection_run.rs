@@ -14,7 +14,7 @@ use crate::bisect::narrow::{DifferenceMask, TrialClass};
 use crate::bisect::{Pair, Task};
 use crate::trial::{OutcomeCount, Tally, tallies_of_plan};
 use svclab_model::evidence::{Evidence, Verdict};
-use svclab_model::plan::{EvidenceRequest, Plan, Probe};
+use svclab_model::plan::{EvidenceRequest, Plan, Probe, Stage};
 
 pub(super) struct BisectionRun<'t, F> {
     pub(super) task: &'t Task,
@@ -60,8 +60,9 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         lab: LabChoice,
         notice: Option<SlowNotice>,
     ) -> RunningTrial {
+        let probes = probes.iter().map(|probe| mode.apply(probe)).collect();
         let plan = Plan {
-            probes: probes.iter().map(|probe| mode.apply(probe)).collect(),
+            stages: vec![Stage::new(probes)],
             evidence: EvidenceRequest::default(),
             ..self.pair.plan(mask)
         };
@@ -165,7 +166,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     }
 
     fn observe(&self, evidence: &Evidence) -> Observation {
-        let attempts = evidence.attempts.iter();
+        let attempts = evidence.attempts();
         let answered = attempts
             .filter(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent));
         let slowest = answered.map(|attempt| attempt.duration).max();

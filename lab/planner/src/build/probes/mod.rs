@@ -7,11 +7,9 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use indexmap::IndexMap;
-
 use crate::cluster::{Cluster, NameError, ObjectName, Problem, Reference, place};
 use svclab_diagnostic::suggest::did_you_mean;
-use svclab_model::plan::{Namespace, Probe, ProbeProtocol, Target};
+use svclab_model::plan::{Lifetime, Namespace, Probe, ProbeProtocol, Target};
 use svclab_rules::objects::Service;
 use svclab_ruleset::Protocol;
 use svclab_scenario::expectation::ProbeExpectation;
@@ -20,127 +18,62 @@ use svclab_scenario::tree::PathSegment;
 
 use crate::build::PlanInput;
 
-/// Probes that start together, with the cluster at that stage.
-pub struct ProbeGroup<'a> {
-    cluster: &'a Cluster,
-    /// Probes, each with the map that contains it.
-    probes: Vec<(&'a String, &'a lab::Probe, ProbeMap<'a>)>,
-    /// Index of the step before the probes; `None` for stage 0.
-    step: Option<usize>,
-}
-
-/// A map of probes, and the index of its step.
-type ProbeMap<'a> = (&'a IndexMap<String, lab::Probe>, Option<usize>);
-
-impl<'a> ProbeGroup<'a> {
-    /// Returns the probes of stage 0.
-    pub fn at_start(order: &PlanInput<'a>) -> Self {
-        Self {
-            cluster: order.cluster,
-            probes: Self::all_probes(order)
-                .filter(|(_, probe, (_, step))| step.is_none() && probe.across.is_none())
-                .collect(),
-            step: None,
-        }
-    }
-
-    /// Returns the probes after a step.
-    pub fn after_step(order: &PlanInput<'a>, index: usize) -> Self {
-        Self {
-            cluster: order
-                .steps
-                .get(index)
-                .map_or(order.cluster, |step| step.cluster),
-            probes: Self::all_probes(order)
-                .filter(|(_, probe, (_, step))| *step == Some(index) && probe.across.is_none())
-                .collect(),
-            step: Some(index),
-        }
-    }
-
-    /// Returns the probes whose connections stay open across a step.
-    pub fn across_step(order: &PlanInput<'a>, index: usize) -> Self {
-        let before = index.checked_sub(1);
-        let name = order.steps.get(index).map(|step| step.name);
-        Self {
-            cluster: before
-                .and_then(|before| order.steps.get(before))
-                .map_or(order.cluster, |step| step.cluster),
-            probes: Self::all_probes(order)
-                .filter(|(_, probe, _)| probe.across.is_some() && probe.across.as_deref() == name)
-                .collect(),
-            step: before,
-        }
-    }
-
-    fn all_probes(
-        order: &PlanInput<'a>,
-    ) -> impl Iterator<Item = (&'a String, &'a lab::Probe, ProbeMap<'a>)> + use<'a> {
-        let lab_probes = std::iter::once((order.probes, None));
-        let steps = order.steps.iter().enumerate();
-        lab_probes
-            .chain(steps.map(|(at, step)| (step.probes, Some(at))))
-            .flat_map(|within: ProbeMap<'a>| {
-                within
-                    .0
-                    .iter()
-                    .map(move |(name, probe)| (name, probe, within))
-            })
-    }
-}
-
-/// Resolves all probes of a group, in the order of the lab.
+/// Resolves the probes that start in a stage, in the order of the lab.
 pub fn resolve(
     order: &PlanInput<'_>,
-    group: &ProbeGroup<'_>,
+    stage: usize,
     namespaces: &[Namespace],
     problems: &mut Vec<Problem>,
 ) -> Vec<Probe> {
-    let probes = group.probes.iter();
-    probes
-        .filter_map(|(name, probe, within)| {
-            match resolve_probe(order, group, namespaces, (name, probe, *within)) {
-                Ok(probe) => Some(probe),
-                Err(mut problem) => {
-                    problem.step = group.step;
-                    problems.push(*problem);
-                    None
-                }
+    let next_step = order.stages.get(stage + 1).and_then(|next| next.step);
+    let mut planned = Vec::new();
+    for (declared_in, input) in order.stages.iter().enumerate() {
+        for (name, probe) in input.probes {
+            let lifetime = match probe.across.as_deref() {
+                None if declared_in == stage => Lifetime::Stage,
+                Some(across) if next_step == Some(across) => Lifetime::Opened,
+                _ => continue,
+            };
+            match resolve_probe(order, (stage, declared_in), namespaces, (name, probe)) {
+                Ok(probe) => planned.push(Probe { lifetime, ..probe }),
+                Err(problem) => problems.push(problem.at_stage(stage)),
             }
-        })
-        .collect()
+        }
+    }
+    planned
 }
 
 fn resolve_probe(
     order: &PlanInput<'_>,
-    group: &ProbeGroup<'_>,
+    (stage, declared_in): (usize, usize),
     namespaces: &[Namespace],
-    (name, probe, (siblings, step)): (&String, &lab::Probe, ProbeMap<'_>),
+    (name, probe): (&String, &lab::Probe),
 ) -> Result<Probe, Box<Problem>> {
+    let cluster = order.stages[stage].cluster;
     let field_path = |field: &str| -> Vec<PathSegment> {
-        match step {
+        match declared_in.checked_sub(1) {
             None => place!["spec", "probes", name, field].into(),
-            Some(at) => place!["spec", "steps", at, "probes", name, field].into(),
+            Some(step) => place!["spec", "steps", step, "probes", name, field].into(),
         }
     };
     let problem_at = |(field, error): (&str, NameError)| {
         Box::new(Problem::at_path(field_path(field), error.message).with_help(error.help))
     };
     let longest = order.max_wait.limit;
-    let mut planned =
-        plan_probe(group.cluster, namespaces, name, probe, longest).map_err(problem_at)?;
+    let mut planned = plan_probe(cluster, namespaces, name, probe, longest).map_err(problem_at)?;
     // The proof of a timeout follows one datagram without fragments.
     let is_provable =
         probe.protocol == ProbeProtocol::Tcp || (probe.bytes, probe.datagrams) == (None, None);
-    planned.settle = order.max_wait.settle && is_provable && can_settle_timeout(order, name, probe);
+    planned.settle =
+        order.max_wait.settle && is_provable && can_settle_timeout(order, cluster, name, probe);
     if let Some(after) = &probe.after {
-        after_chain::check_after_chain(siblings, name, after)
+        after_chain::check_after_chain(order.stages[declared_in].probes, name, after)
             .map_err(|error| problem_at(("after", error)))?;
     }
     if let Some(expected) = order.row.expected.probes.get(name)
         && requires_reply(expected)
     {
-        check_server_exists(group.cluster, probe, planned.target)
+        check_server_exists(cluster, probe, planned.target)
             .map_err(|error| problem_at(("to", error)))?;
     }
     Ok(planned)
@@ -194,6 +127,7 @@ pub fn plan_probe(
         max_wait: probe.max_wait.unwrap_or(default_max_wait),
         settle: false,
         after: probe.after.clone(),
+        lifetime: Lifetime::Stage,
     })
 }
 
@@ -340,7 +274,12 @@ fn requires_reply(expected: &ProbeExpectation) -> bool {
 /// Whether a timeout of a probe may be settled before the maximum wait has passed. The lab must
 /// expect a timeout, so that all necessary evidence is recorded, and must not expect
 /// retransmissions.
-fn can_settle_timeout(order: &PlanInput<'_>, name: &str, probe: &lab::Probe) -> bool {
+fn can_settle_timeout(
+    order: &PlanInput<'_>,
+    cluster: &Cluster,
+    name: &str,
+    probe: &lab::Probe,
+) -> bool {
     let expected = order.row.expected.probes.get(name);
     let timeout = expected.and_then(|expected| expected.timeout);
     let claimed = order
@@ -353,7 +292,7 @@ fn can_settle_timeout(order: &PlanInput<'_>, name: &str, probe: &lab::Probe) -> 
         .flat_map(|expected| &expected.wire)
         .any(|wire| wire.resent.is_some());
     // The plan does not contain what a real kube-proxy does next.
-    let generated = order.cluster.nodes.iter().all(|node| {
+    let generated = cluster.nodes.iter().all(|node| {
         let proxy = node.kube_proxy.as_ref();
         proxy.is_none_or(|proxy| proxy.binary.is_none())
     });

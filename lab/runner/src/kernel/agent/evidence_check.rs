@@ -6,79 +6,82 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use svclab_model::evidence::trace::MAX_TRACE_EVENTS;
-use svclab_model::evidence::{Attempt, Evidence, MAX_PACKETS, Verdict};
-use svclab_model::plan::{
-    Delta, EvidenceRequest, Plan, Probe, ProbeProtocol, Step, probes_by_stage,
-};
+use svclab_model::evidence::{Attempt, Evidence, MAX_PACKETS, StageEvidence, Verdict};
+use svclab_model::plan::{Delta, EvidenceRequest, Plan, Probe, ProbeProtocol, Stage};
 
 /// Evidence that the next `Probe` request must return.
 #[derive(Debug)]
 pub(super) struct ExpectedEvidence {
     namespaces: BTreeSet<String>,
-    probes: Vec<Probe>,
-    /// Steps run only once, so later requests do not include them.
-    steps: Vec<Step>,
+    stages: Vec<ExpectedStage>,
     watch: EvidenceRequest,
+}
+
+#[derive(Debug)]
+struct ExpectedStage {
+    /// Name of the step to the stage; `None` for the first stage.
+    step: Option<String>,
+    probes: Vec<Probe>,
+}
+
+impl From<&Stage> for ExpectedStage {
+    fn from(stage: &Stage) -> Self {
+        Self {
+            step: stage.step.as_ref().map(|step| step.name.clone()),
+            probes: stage.probes.clone(),
+        }
+    }
 }
 
 impl ExpectedEvidence {
     /// Creates the request of a plan.
     pub(super) fn new(plan: &Plan) -> Self {
-        let steps = plan.steps.iter().map(|step| Step {
-            name: step.name.clone(),
-            open: step.open.clone(),
-            probes: step.probes.clone(),
-            ..Step::default()
-        });
         Self {
             namespaces: plan.namespaces.iter().map(|ns| ns.name.clone()).collect(),
-            probes: plan.probes.clone(),
-            steps: steps.collect(),
+            stages: plan.stages.iter().map(ExpectedStage::from).collect(),
             watch: plan.evidence.clone(),
         }
     }
 
     /// Applies a change of the lab.
     pub(super) fn apply(&mut self, delta: &Delta) {
-        if let Some(probes) = &delta.probes {
-            self.probes.clone_from(probes);
+        if let Some(stages) = &delta.stages {
+            self.stages = stages.iter().map(ExpectedStage::from).collect();
         }
         if let Some(watch) = &delta.evidence {
             self.watch.clone_from(watch);
         }
     }
 
-    /// Compares evidence with the request, and removes the steps from the request. An item that is
-    /// missing, occurs twice, or was not requested is an error.
-    pub(super) fn check(&mut self, evidence: &Evidence) -> Result<(), String> {
-        let steps = std::mem::take(&mut self.steps);
-        let reported_steps: Vec<&str> = evidence.steps.iter().map(|step| &*step.name).collect();
-        let expected_steps: Vec<&str> = steps.iter().map(|step| &*step.name).collect();
+    /// Compares evidence with the request. An item that is missing, occurs twice, or was not
+    /// requested is an error.
+    pub(super) fn check(&self, evidence: &Evidence) -> Result<(), String> {
+        let stages = evidence.stages.iter().map(|stage| stage.step.as_ref());
+        let reported_steps: Vec<_> = stages.map(|step| step.map(|step| &*step.name)).collect();
+        let stages = self.stages.iter();
+        let expected_steps: Vec<_> = stages.map(|stage| stage.step.as_deref()).collect();
         if reported_steps != expected_steps {
             return Err(format!(
-                "it has the steps {reported_steps:?}, but {expected_steps:?} were requested"
+                "it has stages after the steps {reported_steps:?}, but {expected_steps:?} were \
+                 requested"
             ));
         }
-        let mut stages = probes_by_stage(&self.probes, &steps);
-        self.check_stage(evidence, stages.next().into_iter().flatten())?;
-        for ((step, step_evidence), probes) in steps.iter().zip(&evidence.steps).zip(stages) {
-            self.check_stage(&step_evidence.evidence, probes)
-                .map_err(|message| format!("{message} after the step `{}`", step.name))?;
-            check_count("packets", step_evidence.packets.len(), MAX_PACKETS)?;
-            if !step_evidence.evidence.steps.is_empty() {
-                return Err(format!("it has steps within the step `{}`", step.name));
-            }
+        for (stage, seen) in self.stages.iter().zip(&evidence.stages) {
+            self.check_stage(seen, &stage.probes)
+                .map_err(|message| match &stage.step {
+                    Some(step) => format!("{message} after the step `{step}`"),
+                    None => message,
+                })?;
         }
         Ok(())
     }
 
     /// Compares the evidence of one stage.
-    fn check_stage<'p>(
-        &self,
-        evidence: &Evidence,
-        probes: impl Iterator<Item = &'p Probe>,
-    ) -> Result<(), String> {
-        check_count("packets", evidence.packets.len(), MAX_PACKETS)?;
+    fn check_stage(&self, evidence: &StageEvidence, probes: &[Probe]) -> Result<(), String> {
+        let step_packets = evidence.step.iter().map(|step| step.packets.len());
+        for packets in step_packets.chain([evidence.packets.len()]) {
+            check_count("packets", packets, MAX_PACKETS)?;
+        }
         check_count("trace events", evidence.trace.len(), MAX_TRACE_EVENTS)?;
         let mut missing: BTreeMap<(&str, u32), &Probe> = BTreeMap::new();
         for probe in probes {

@@ -15,7 +15,7 @@ use crate::kernel::error::{KernelError, SILENCE_PREFIXES};
 use svclab_agent::drops::TraceError;
 use svclab_diagnostic::printable::format_beginning;
 use svclab_model::evidence::{DropEvidence, Evidence, RejectedRequest};
-use svclab_model::plan::{Delta, Plan, Probe};
+use svclab_model::plan::{Delta, Plan, Stage};
 use svclab_model::protocol::{
     BackendHealthChange, Event, LabId, ProgramOutput, ProgramStatus, Request,
 };
@@ -59,10 +59,6 @@ impl Drop for Session {
 
 impl Session {
     pub(super) fn new(agent: Agent, lab: LabId, events: SessionReceiver, plan: &Plan) -> Self {
-        let steps = plan.steps.iter().map(|step| {
-            max_probe_time(&step.probes) + max_probe_time(&step.open) * 2 + HANG_TIMEOUT
-        });
-        let max_probe_time = max_probe_time(&plan.probes) + steps.sum::<Duration>();
         Self {
             agent,
             descriptors: BTreeMap::new(),
@@ -78,7 +74,7 @@ impl Session {
                 .sum(),
             lab,
             events,
-            max_probe_time,
+            max_probe_time: max_probe_time(&plan.stages),
         }
     }
 
@@ -132,8 +128,8 @@ impl Session {
     /// When the agent cannot apply the change or was lost.
     pub async fn change(&mut self, delta: Delta) -> Result<(), KernelError> {
         self.expected_evidence.apply(&delta);
-        if let Some(probes) = &delta.probes {
-            self.max_probe_time = max_probe_time(probes);
+        if let Some(stages) = &delta.stages {
+            self.max_probe_time = max_probe_time(stages);
         }
         if let Some(watch) = &delta.evidence {
             self.traced_namespaces.clone_from(&watch.trace);
@@ -432,8 +428,11 @@ impl Session {
     }
 }
 
-/// Returns the maximum time of probes. At worst, each probe waits for the previous one, for its
+/// Returns the maximum time of stages. At worst, each probe waits for the previous one, for its
 /// handshake and for its answer.
-fn max_probe_time(probes: &[Probe]) -> Duration {
-    probes.iter().map(|probe| probe.max_wait * 2).sum()
+fn max_probe_time(stages: &[Stage]) -> Duration {
+    let probes = stages.iter().flat_map(|stage| &stage.probes);
+    let steps = stages.iter().filter(|stage| stage.step.is_some());
+    let probe_time: Duration = probes.map(|probe| probe.max_wait * 2).sum();
+    probe_time + steps.map(|_| HANG_TIMEOUT).sum::<Duration>()
 }

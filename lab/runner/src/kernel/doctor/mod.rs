@@ -301,7 +301,8 @@ async fn check_in_guest(
 async fn run_check(agent: &Agent, trial: &FeatureCheck) -> Availability {
     let run = async {
         let mut session = agent.build(trial.plan.clone()).await?;
-        session.probe().await
+        let mut evidence = session.probe().await?;
+        Ok(evidence.stages.pop().unwrap_or_default())
     };
     match run.await {
         Ok(evidence) => match trial.judge(&evidence) {

@@ -96,11 +96,7 @@ async fn try_without_rejected(
 /// The expectation may concern retransmissions, which follow only after the timeout was settled.
 fn needs_full_wait(judgement: &Judgement, evidence: &Evidence) -> bool {
     let refuted = |claim: &ClaimOutcome| claim.verdict == ClaimVerdict::Refuted;
-    let later = evidence.steps.iter().map(|step| &*step.evidence);
-    let mut attempts = std::iter::once(evidence)
-        .chain(later)
-        .flat_map(|seen| &seen.attempts);
-    attempts.any(|attempt| attempt.settled)
+    evidence.attempts().any(|attempt| attempt.settled)
         && (judgement.checks().any(|check| !check.holds()) || judgement.claims.iter().any(refuted))
 }
 
@@ -108,9 +104,7 @@ fn needs_full_wait(judgement: &Judgement, evidence: &Evidence) -> bool {
 #[must_use]
 pub fn without_settling(prepared: &Prepared) -> Prepared {
     let mut waiting = prepared.clone();
-    let of_steps = waiting.plan.steps.iter_mut();
-    let of_steps = of_steps.flat_map(|step| &mut step.probes);
-    for probe in waiting.plan.probes.iter_mut().chain(of_steps) {
+    for probe in waiting.plan.probes_mut() {
         probe.settle = false;
     }
     waiting

@@ -46,7 +46,7 @@ pub(in crate::run) fn declared_flows(cases: &[Prepared]) -> Vec<DeclaredFlows> {
 pub(in crate::run) fn flow_results(prepared: &Prepared, judgement: &Judgement) -> Vec<FlowOutcome> {
     let case = &prepared.case;
     let to_result = |(name, row): (&String, &usize)| {
-        let probe = judgement.probes.iter().find(|probe| probe.name == *name)?;
+        let probe = judgement.probes().find(|probe| probe.name == *name)?;
         let expected_row = case.spec.flows.get(name)?.expect.get(*row)?;
         let observed = &probe.observed;
         let is_of_case = |id: &&String| {

@@ -8,7 +8,6 @@ use super::case_evidence::CaseEvidence;
 use super::{KeptCase, flows};
 use crate::kernel::Session;
 use crate::results::evidence_document::{self, EvidenceDocument};
-use crate::results::journeys::{CaseHead, CaseJourneys};
 use crate::results::{CaseResult, CaseStatus, RunError};
 use crate::run::prepare::Prepared;
 use crate::run::select::rerun_name;
@@ -47,7 +46,6 @@ pub(super) fn judged_result(
     judgement: Judgement,
     evidence: &Evidence,
 ) -> CaseResult {
-    let last = evidence.last();
     let mut result = CaseResult {
         named: cli_name(prepared),
         result: if judgement.holds() {
@@ -56,15 +54,15 @@ pub(super) fn judged_result(
             CaseStatus::Fail
         },
         flows: flows::flow_results(prepared, &judgement),
+        probes: judgement.probes().cloned().collect(),
+        steps: judgement.steps().cloned().collect(),
         claims: judgement.claims,
-        probes: judgement.probes,
         wire: judgement.wire,
         counters: judgement.counters,
         rules: judgement.rules,
         kernel_state: judgement.kernel_state,
-        steps: judgement.steps,
-        refused: last.refused.clone(),
-        refused_missed: last.refused_missed,
+        refused: evidence.refused.clone(),
+        refused_missed: evidence.refused_missed,
         repeated_ports: count_repeated_ports(&prepared.plan, evidence),
         ..CaseResult::empty(&prepared.case.lab, &prepared.case.id)
     };
@@ -76,21 +74,16 @@ pub(super) fn judged_result(
 /// Returns the number of connections with the source port of an earlier connection of the case. The
 /// agent repeats ports only if the source has few, as with a small `net.ipv4.ip_local_port_range`.
 fn count_repeated_ports(plan: &Plan, evidence: &Evidence) -> u64 {
-    let step_probes = plan.steps.iter().flat_map(|step| &step.probes);
-    let pings: Vec<&str> = plan
-        .probes
-        .iter()
-        .chain(step_probes)
-        .filter(|probe| probe.protocol == ProbeProtocol::Ping)
+    let probes = plan.stages.iter().flat_map(|stage| &stage.probes);
+    let without_assigned_ports: Vec<&str> = probes
+        .filter(|probe| probe.protocol == ProbeProtocol::Ping || probe.source_port.is_some())
         .map(|probe| probe.name.as_str())
         .collect();
-    let later = evidence.steps.iter().map(|step| &*step.evidence);
-    let stages = std::iter::once(evidence).chain(later);
     let mut last_by_port = HashMap::new();
     let mut repeated = 0;
-    for attempt in stages.flat_map(|stage| &stage.attempts) {
+    for attempt in evidence.attempts() {
         let port = attempt.local_address.map_or(0, |address| address.port());
-        if port == 0 || pings.contains(&attempt.probe.as_str()) {
+        if port == 0 || without_assigned_ports.contains(&attempt.probe.as_str()) {
             continue;
         }
         // A connection that stays open during a step has an attempt before and after it.
@@ -126,20 +119,6 @@ fn evidence_document(
     result: &CaseResult,
     evidence: &Evidence,
 ) -> CaseEvidence {
-    let books = prepared.books();
-    let head = CaseHead::new(result.case.clone(), result.kernel.clone(), None, evidence);
-    let mut journeys_by_stage = prepared.journeys(evidence).into_iter();
-    let first = journeys_by_stage.next().unwrap_or_default();
-    let names = prepared.steps.iter().map(|step| step.name.clone());
-    let steps = names
-        .zip(journeys_by_stage)
-        .zip(books.iter().skip(1))
-        .map(|((name, journeys), book)| (name, journeys, *book));
-    let CaseJourneys {
-        head,
-        connections,
-        steps,
-    } = CaseJourneys::new(head, first, &books[0]).with_steps(steps);
     let interfaces = prepared.plan.namespaces.iter().flat_map(|namespace| {
         let links = namespace.links.iter().map(|link| link.name.as_str());
         links
@@ -151,11 +130,10 @@ fn evidence_document(
         prepared: Arc::clone(prepared),
         document: EvidenceDocument {
             schema: evidence_document::SCHEMA.to_owned(),
-            case: head.case,
-            kernel: head.kernel,
+            case: result.case.clone(),
+            kernel: result.kernel.clone(),
             evidence: evidence.clone(),
-            connections,
-            steps,
+            stages: prepared.stage_journeys(prepared.journeys(evidence)),
         },
     }
 }
@@ -165,7 +143,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use svclab_model::evidence::{Attempt, StepEvidence, Verdict};
+    use svclab_model::evidence::{Attempt, StageEvidence, Verdict};
 
     fn attempt(probe: &str, index: u32, port: u16) -> Attempt {
         Attempt {
@@ -174,6 +152,8 @@ mod tests {
             verdict: Verdict::Connected,
             endpoint: None,
             seen_source: None,
+            further_answers: Vec::new(),
+            progress: None,
             local_address: Some(([10, 244, 1, 5], port).into()),
             duration: Duration::ZERO,
             settled: false,
@@ -183,21 +163,24 @@ mod tests {
 
     #[test]
     fn repeated_ports_of_all_stages_are_counted() {
+        let stage = |attempts| StageEvidence {
+            attempts,
+            ..StageEvidence::default()
+        };
         let evidence = Evidence {
-            attempts: vec![
-                attempt("call", 0, 40_000),
-                attempt("call", 1, 40_001),
-                attempt("other", 0, 40_000),
-                attempt("open", 0, 40_002),
+            stages: vec![
+                stage(vec![
+                    attempt("call", 0, 40_000),
+                    attempt("call", 1, 40_001),
+                    attempt("other", 0, 40_000),
+                    attempt("open", 0, 40_002),
+                ]),
+                // The first one is the same connection.
+                stage(vec![
+                    attempt("open", 0, 40_002),
+                    attempt("later", 0, 40_001),
+                ]),
             ],
-            steps: vec![StepEvidence {
-                evidence: Box::new(Evidence {
-                    // The first one is the same connection.
-                    attempts: vec![attempt("open", 0, 40_002), attempt("later", 0, 40_001)],
-                    ..Evidence::default()
-                }),
-                ..StepEvidence::default()
-            }],
             ..Evidence::default()
         };
         assert_eq!(count_repeated_ports(&Plan::default(), &evidence), 2);

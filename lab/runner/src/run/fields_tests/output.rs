@@ -10,8 +10,8 @@ use crate::run::execute::flows;
 use crate::run::{PrepareOptions, Prepared, SelectedLab, prepare};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::{Source, Sources};
-use svclab_model::evidence::{Attempt, Evidence, SavedRules, StepEvidence, Verdict};
-use svclab_model::plan::{Backend, MaxWait, Plan, Probe, probes_by_stage};
+use svclab_model::evidence::{Attempt, Evidence, SavedRules, StageEvidence, StepEvidence, Verdict};
+use svclab_model::plan::{Backend, MaxWait, Plan, Probe};
 use svclab_planner::print::render;
 use svclab_scenario::Scenario;
 
@@ -78,8 +78,7 @@ impl LabOutput {
     }
 
     fn add_case(&mut self, prepared: &Prepared) {
-        let later = prepared.steps.iter().map(|step| &step.plan);
-        for plan in std::iter::once(&prepared.plan).chain(later) {
+        for plan in prepared.stages().map(|stage| stage.plan) {
             let data = serde_json::to_string(plan).expect("the plan is serializable");
             let _ = writeln!(self.plans, "{}\n{data}", render(plan));
         }
@@ -96,21 +95,22 @@ impl LabOutput {
 
 /// Returns evidence in which all connections reach the pod `near`, and with a rule.
 fn evidence(plan: &Plan) -> Evidence {
-    let mut stages = probes_by_stage(&plan.probes, &plan.steps);
-    let mut evidence = connected(stages.next().into_iter().flatten());
-    for (step, probes) in plan.steps.iter().zip(stages) {
-        evidence.steps.push(StepEvidence {
+    let stages = plan.stages.iter().map(|stage| StageEvidence {
+        step: stage.step.as_ref().map(|step| StepEvidence {
             name: step.name.clone(),
             changed_at: 1_000_000,
             applied_at: 2_000_000,
-            evidence: Box::new(connected(probes)),
             ..StepEvidence::default()
-        });
+        }),
+        ..connected(&stage.probes)
+    });
+    Evidence {
+        stages: stages.collect(),
+        ..Evidence::default()
     }
-    evidence
 }
 
-fn connected<'p>(probes: impl Iterator<Item = &'p Probe>) -> Evidence {
+fn connected(probes: &[Probe]) -> StageEvidence {
     let attempt = |probe: &Probe, number| Attempt {
         probe: probe.name.clone(),
         index: number,
@@ -124,8 +124,9 @@ fn connected<'p>(probes: impl Iterator<Item = &'p Probe>) -> Evidence {
         settled: false,
         error: None,
     };
+    let probes = probes.iter();
     let attempts = probes.flat_map(|probe| (0..probe.connections).map(|at| attempt(probe, at)));
-    Evidence {
+    StageEvidence {
         attempts: attempts.collect(),
         rules: vec![SavedRules {
             namespace: "node-1".to_owned(),
@@ -133,6 +134,6 @@ fn connected<'p>(probes: impl Iterator<Item = &'p Probe>) -> Evidence {
             ip_version: 4,
             text: "*nat\n:POSTROUTING ACCEPT [0:0]\n[1:60] -A POSTROUTING a\nCOMMIT\n".to_owned(),
         }],
-        ..Evidence::default()
+        ..StageEvidence::default()
     }
 }

@@ -17,9 +17,9 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::printable;
 use svclab_diagnostic::source::Sources;
 use svclab_dump::NodeDump;
-use svclab_judge::{ClaimOutcome, ClaimVerdict, Judge, JudgedCase, JudgedStage};
+use svclab_judge::{ClaimOutcome, ClaimVerdict, Judge, JudgedCase};
 use svclab_model::plan::{MaxWait, Plan};
-use svclab_planner::build::{PlanInput, StepInput, plan};
+use svclab_planner::build::{PlanInput, StageInput, plan};
 use svclab_planner::cluster::place;
 use svclab_planner::cluster::{self, Cluster, ClusterInputs, Problem};
 use svclab_planner::replay::{ReplayReport, replace_node};
@@ -42,12 +42,12 @@ pub struct Prepared {
     pub sources: Sources,
     /// Case of the lab document.
     pub case: Case,
-    /// Cluster before the steps.
+    /// Cluster of the first stage.
     pub cluster: Cluster,
-    /// Plan of the case, including its steps.
+    /// Plan of the case, with all stages.
     pub plan: Plan,
-    /// Cluster and plan after each step.
-    pub steps: Vec<PreparedStep>,
+    /// Stages after the first.
+    pub later_stages: Vec<PreparedStage>,
     /// Replay reports of the nodes that dumps replace.
     pub replay_reports: Vec<ReplayReport>,
     /// Dumps of these nodes in the same order, each with whether lines that a kernel rejects are
@@ -59,14 +59,12 @@ pub struct Prepared {
     pub warnings: Vec<Warning>,
 }
 
-/// State of a case after a step.
+/// State of a case at a stage.
 #[derive(Debug, Clone)]
-pub struct PreparedStep {
-    /// Name of the step.
-    pub name: String,
-    /// Cluster after the step.
+pub struct PreparedStage {
+    /// Cluster at the stage.
     pub cluster: Cluster,
-    /// Plan that builds this state directly.
+    /// Plan, without probes, that builds this state directly.
     pub plan: Plan,
 }
 
@@ -115,38 +113,29 @@ pub fn prepare(
     let sources = &lab.scenario.sources;
     let to_diagnostics =
         |problems: Vec<Problem>| sources.redact(problems_to_diagnostics(case, &problems));
-    let cluster = build_cluster(lab, case, &wishes).map_err(to_diagnostics)?;
-    let mut clusters = Vec::with_capacity(case.steps.len());
-    for index in 0..case.steps.len() {
-        let Some(after) = case.after_step(index) else {
-            continue;
-        };
-        let step_diagnostics = |problems: Vec<Problem>| {
-            to_diagnostics(
-                problems
-                    .into_iter()
-                    .map(|problem| problem.with_step(index))
-                    .collect(),
-            )
-        };
-        clusters.push(build_cluster(lab, &after, &wishes).map_err(step_diagnostics)?);
+    let mut clusters = Vec::with_capacity(case.steps.len() + 1);
+    for (index, stage) in case.stages().enumerate() {
+        let at_stage = |problem: Problem| problem.at_stage(index);
+        let cluster = build_cluster(lab, &stage, &wishes)
+            .map_err(|problems| to_diagnostics(problems.into_iter().map(at_stage).collect()))?;
+        clusters.push(cluster);
     }
-    let steps = case.spec.steps.iter().zip(&clusters);
-    let after: Vec<StepInput<'_>> = steps
-        .map(|(step, cluster)| StepInput {
-            name: &step.name,
+    let names = case.spec.steps.iter().map(|step| Some(step.name.as_str()));
+    let names = std::iter::once(None).chain(names);
+    let inputs = names.zip(&clusters).zip(case.spec.probes_by_stage());
+    let inputs: Vec<StageInput<'_>> = inputs
+        .map(|((step, cluster), probes)| StageInput {
+            step,
             cluster,
-            probes: &step.probes,
+            probes,
         })
         .collect();
     let plan_input = PlanInput {
         case: &case.id,
-        cluster: &cluster,
-        probes: &case.spec.probes,
+        stages: &inputs,
         row: case.expected(),
         row_index: case.row,
         max_wait: wishes.max_wait,
-        steps: &after,
     };
     let (mut plan, plans) = plan(&plan_input).map_err(to_diagnostics)?;
     let dumps = dumps::read_dumps(&directory(lab), &case.spec, &wishes).map_err(to_diagnostics)?;
@@ -168,19 +157,16 @@ pub fn prepare(
     let dumps = dumps
         .into_iter()
         .map(|taken| (Arc::new(taken.dump.into_owned()), taken.lenient));
-    let names = case.steps.iter().map(|step| step.name.clone());
-    let steps = names.zip(clusters).zip(plans);
-    let steps = steps.map(|((name, cluster), plan)| PreparedStep {
-        name,
-        cluster,
-        plan,
-    });
+    let later_clusters = clusters.split_off(1);
+    let later = later_clusters.into_iter().zip(plans);
     let prepared = Prepared {
         sources: sources.clone(),
         case: case.clone(),
-        steps: steps.collect(),
+        cluster: clusters.swap_remove(0),
         plan,
-        cluster,
+        later_stages: later
+            .map(|(cluster, plan)| PreparedStage { cluster, plan })
+            .collect(),
         replay_reports: accounts,
         dumps: dumps.collect(),
         cli_name: case.id.replacen(&case.lab, &lab.cli_name, 1),
@@ -204,7 +190,7 @@ fn to_result_warning(lab: &SelectedLab, warning: &Diagnostic) -> Warning {
     }
 }
 
-/// Builds the cluster of a case, in its initial state or after a step.
+/// Builds the cluster of a case at one stage.
 fn build_cluster(
     lab: &SelectedLab,
     case: &Case,
@@ -328,14 +314,9 @@ impl Prepared {
     /// Returns the case as it is judged by `row`.
     #[must_use]
     pub fn subject<'p>(&'p self, row: &'p Row) -> JudgedCase<'p> {
-        let stage = |cluster, plan| JudgedStage { cluster, plan };
         JudgedCase {
-            initial: stage(&self.cluster, &self.plan),
-            later_stages: self
-                .steps
-                .iter()
-                .map(|step| stage(&step.cluster, &step.plan))
-                .collect(),
+            plan: &self.plan,
+            stages: self.stages().collect(),
             spec: &self.case.spec,
             row,
             row_index: self.case.row,
@@ -381,8 +362,8 @@ pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnos
     problems
         .iter()
         .map(|problem| {
-            let after = problem.step.and_then(|step| case.after_step(step));
-            let stage_case = after.as_ref().unwrap_or(case);
+            let stage = case.stages().nth(problem.stage);
+            let stage_case = stage.as_deref().unwrap_or(case);
             let diagnostic =
                 Diagnostic::error(&problem.message).with_optional_help(problem.help.clone());
             let (document, path) = (&problem.location.document, &problem.location.path);
@@ -395,9 +376,8 @@ pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnos
                 Some(span) => diagnostic.with_position(span, "here"),
                 None => diagnostic.with_help(format!("in {}", problem.location)),
             };
-            let step = problem
-                .step
-                .and_then(|step| case.steps.get(step).zip(Some(step)));
+            let step = problem.stage.checked_sub(1);
+            let step = step.and_then(|step| case.steps.get(step).zip(Some(step)));
             let Some((step, at)) = step else {
                 return diagnostic;
             };

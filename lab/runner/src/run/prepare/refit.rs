@@ -222,11 +222,11 @@ fn omissions_error(omitted: &BTreeMap<String, Vec<OmittedItem>>, message: &str) 
 }
 
 /// Records in the replay reports which probes sent packets through chains with omitted rules.
-pub fn record_probes(prepared: &mut Prepared, journeys: &[Journey]) {
+pub fn record_probes(prepared: &mut Prepared, journeys: &[Vec<Journey>]) {
     for account in &mut prepared.replay_reports {
         let node = account.node.clone();
         let by = |chain: &ChainPaths| {
-            let passed = journeys.iter().filter(|journey| {
+            let passed = journeys.iter().flatten().filter(|journey| {
                 let hops = journey.packets.iter().flat_map(|flight| &flight.hops);
                 let mut hops_on_node = hops.filter(|hop| hop.namespace == node);
                 hops_on_node.any(|hop| {

@@ -1,45 +1,98 @@
-//! Journeys and address books of a case, for its initial state and for the state after each step.
+//! Stages of a case: its clusters, plans, journeys and address books.
 
 use super::Prepared;
+use crate::results::journeys::StageJourneys;
 use svclab_journey::journey::{Journey, journeys};
-use svclab_judge::AddressBook;
+use svclab_judge::{AddressBook, JudgedStage};
 use svclab_model::evidence::Evidence;
-use svclab_model::plan::{Plan, Probe};
 
 impl Prepared {
-    /// Returns the journeys of a watched case by stage: those before the steps first, then those
-    /// after each step. Connections that stay open across a step are included.
+    /// Returns the cluster and the plan of each stage.
+    pub fn stages(&self) -> impl Iterator<Item = JudgedStage<'_>> + Clone {
+        let first = JudgedStage {
+            cluster: &self.cluster,
+            plan: &self.plan,
+        };
+        let later = self.later_stages.iter().map(|stage| JudgedStage {
+            cluster: &stage.cluster,
+            plan: &stage.plan,
+        });
+        std::iter::once(first).chain(later)
+    }
+
+    /// Returns the address book of each stage.
+    pub fn books(&self) -> impl Iterator<Item = AddressBook<'_>> + Clone {
+        let stages = self.stages();
+        stages.map(|stage| AddressBook::new(stage.cluster, stage.plan))
+    }
+
+    /// Returns the name of the step that leads to a stage. `None` for the first stage.
+    #[must_use]
+    pub fn step_name(&self, stage: usize) -> Option<&str> {
+        let step = self.plan.stages.get(stage)?.step.as_ref()?;
+        Some(&step.name)
+    }
+
+    /// Returns the journeys of each stage of a watched case. Connections that stay open across a
+    /// step are in the stages before and after it.
     #[must_use]
     pub fn journeys(&self, evidence: &Evidence) -> Vec<Vec<Journey>> {
-        let later = evidence.steps.iter().map(|step| &*step.evidence);
-        let evidence_by_stage = std::iter::once(evidence).chain(later).enumerate();
-        evidence_by_stage
-            .map(|(at, seen)| journeys(&self.plan_of_stage(at), seen))
+        let planned = self.stages().zip(&self.plan.stages);
+        planned
+            .zip(&evidence.stages)
+            .map(|((stage, planned), seen)| journeys(stage.plan, &planned.probes, seen))
             .collect()
     }
 
-    /// Returns the address books by stage: the initial state first, then the state after each step.
+    /// Explains the journeys of each stage.
     #[must_use]
-    pub fn books(&self) -> Vec<AddressBook<'_>> {
-        let after = self.steps.iter();
-        let after = after.map(|step| AddressBook::new(&step.cluster, &step.plan));
-        let first = AddressBook::new(&self.cluster, &self.plan);
-        std::iter::once(first).chain(after).collect()
+    pub fn stage_journeys(
+        &self,
+        journeys: impl IntoIterator<Item = Vec<Journey>>,
+    ) -> Vec<StageJourneys> {
+        let journeys = journeys.into_iter().zip(self.books()).enumerate();
+        journeys
+            .map(|(stage, (journeys, book))| {
+                StageJourneys::new(self.step_name(stage), journeys, &book)
+            })
+            .collect()
     }
+}
 
-    /// Returns the plan of the stage after `steps` steps, with every probe of that stage. These
-    /// include the connections that were opened before the step and those that the stage opens for
-    /// the next step.
-    fn plan_of_stage(&self, steps: usize) -> Plan {
-        let previous = steps.checked_sub(1);
-        let previous_step = previous.and_then(|made| self.steps.get(made));
-        let mut plan = previous_step.map_or(&self.plan, |step| &step.plan).clone();
-        let open = |at: Option<usize>| -> Vec<Probe> {
-            let step = at.and_then(|at| self.plan.steps.get(at));
-            step.map_or_else(Vec::new, |step| step.open.clone())
-        };
-        plan.probes.extend(open(previous));
-        plan.probes.extend(open(Some(steps)));
-        plan
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use crate::run::{prepare, select_labs};
+    use svclab_model::plan::Lifetime;
+
+    #[test]
+    fn prepared_stages_contain_open_probe_before_and_after_step() {
+        let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
+        let case = "service-changes/version=v1.30,mode=iptables".to_owned();
+        let lab = select_labs(&[case], &topologies).unwrap().remove(0);
+        let case = &lab.scenario.cases()[lab.cases[0]];
+        let prepared = prepare(&lab, case, Duration::from_secs(1)).unwrap();
+        let plan = &prepared.plan;
+        assert_eq!(plan.stages.len(), case.steps.len() + 1);
+        assert_eq!(prepared.stages().count(), plan.stages.len());
+        assert_eq!(prepared.step_name(0), None);
+        let open = case.spec.all_probes();
+        let open: Vec<_> = open.filter(|(_, probe)| probe.across.is_some()).collect();
+        assert!(!open.is_empty());
+        for (name, probe) in open {
+            let stages = plan.stages.iter().enumerate();
+            let lifetimes: Vec<_> = stages
+                .flat_map(|(index, stage)| {
+                    let probes = stage.probes.iter().filter(|own| own.name == *name);
+                    probes.map(move |own| (index, own.lifetime))
+                })
+                .collect();
+            let after = plan.stage_of(name).unwrap();
+            assert_eq!(prepared.step_name(after), probe.across.as_deref());
+            let wanted = [(after - 1, Lifetime::Opened), (after, Lifetime::Reused)];
+            assert_eq!(lifetimes, wanted, "{name}");
+        }
     }
 }

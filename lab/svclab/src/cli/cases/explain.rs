@@ -12,8 +12,6 @@ use crate::live::{
 };
 use svclab_diagnostic::exit_code;
 use svclab_journey::journey::Journey;
-use svclab_judge::AddressBook;
-use svclab_model::plan::{Plan, Probe};
 use svclab_report::journey::JourneyRenderer;
 use svclab_runner::kernel::KernelChoice;
 use svclab_runner::results::journeys::{CaseHead, CaseJourneys, Journeys};
@@ -39,7 +37,7 @@ pub(crate) fn explain(common: &Common, arguments: &ExplainArguments) -> CommandR
         return Ok(Outcome::from_code(code));
     }
     if let Some(probe_name) = &arguments.probe {
-        let probes = || cases.iter().flat_map(|case| all_probes(&case.plan));
+        let probes = || cases.iter().flat_map(|case| case.plan.probes());
         if !probes().any(|probe| probe.name == *probe_name) {
             return Err(unknown_probe_error(probe_name, probes()).into());
         }
@@ -72,13 +70,6 @@ pub(crate) fn explain(common: &Common, arguments: &ExplainArguments) -> CommandR
         }
     };
     outcome_of_cases(printed, worst, Outcome::SUCCESS)
-}
-
-/// Returns the probes of the first stage, then those of the steps.
-fn all_probes(plan: &Plan) -> impl Iterator<Item = &Probe> {
-    let steps = plan.steps.iter();
-    let of_steps = steps.flat_map(|step| step.open.iter().chain(&step.probes));
-    plan.probes.iter().chain(of_steps)
 }
 
 /// Explained case, or the name and the error of a case without evidence.
@@ -167,25 +158,22 @@ pub(crate) fn render_text(
     let texts: Vec<String> = cases
         .iter()
         .map(|case| {
-            let telling = JourneyRenderer {
-                book: address_book(case),
-                verbose,
-                brief: cases.len() > 1,
-            };
-            let mut text = telling.render_case(
-                &case_head(case, judged),
-                select_journeys(&case.journeys, probes),
-            );
-            for ((step, journeys), book) in
-                step_journeys(case).zip(case.prepared.books().into_iter().skip(1))
-            {
-                let journeys: Vec<&Journey> = select_journeys(journeys, probes).collect();
-                if !journeys.is_empty() {
-                    text += &JourneyRenderer { book, ..telling }
-                        .render_step(step, journeys.into_iter());
+            let head = case_head(case, judged);
+            let stages = case.journeys.iter().zip(case.prepared.books()).enumerate();
+            let texts = stages.map(|(stage, (journeys, book))| {
+                let renderer = JourneyRenderer {
+                    book,
+                    verbose,
+                    brief: cases.len() > 1,
+                };
+                let step = case.prepared.step_name(stage);
+                let mut journeys = select_journeys(journeys, probes).peekable();
+                if step.is_some() && journeys.peek().is_none() {
+                    return String::new();
                 }
-            }
-            text
+                renderer.render_stage(&head, step, journeys)
+            });
+            texts.collect()
         })
         .collect();
     strip_unsupported_colours(texts.join("\n"))
@@ -193,25 +181,12 @@ pub(crate) fn render_text(
 
 /// Returns the journeys of the named probes, or of all probes if `probes` is empty.
 pub(crate) fn case_journeys(case: &ExplainedCase, probes: &[String], judged: bool) -> CaseJourneys {
-    let first = select_journeys(&case.journeys, probes).cloned().collect();
-    let books = case.prepared.books().into_iter().skip(1);
-    let steps = step_journeys(case)
-        .zip(books)
-        .map(|((step, journeys), book)| {
-            let journeys = select_journeys(journeys, probes).cloned().collect();
-            (step.to_owned(), journeys, book)
-        });
-    CaseJourneys::new(case_head(case, judged), first, &address_book(case)).with_steps(steps)
-}
-
-/// Returns the names of the steps with the journeys of each step.
-fn step_journeys(case: &ExplainedCase) -> impl Iterator<Item = (&str, &[Journey])> {
-    let names = case.prepared.steps.iter().map(|step| step.name.as_str());
-    names.zip(case.steps.iter().map(Vec::as_slice))
-}
-
-fn address_book(case: &ExplainedCase) -> AddressBook<'_> {
-    AddressBook::new(&case.prepared.cluster, &case.prepared.plan)
+    let journeys = case.journeys.iter();
+    let selected = journeys.map(|journeys| select_journeys(journeys, probes).cloned().collect());
+    CaseJourneys {
+        head: case_head(case, judged),
+        stages: case.prepared.stage_journeys(selected),
+    }
 }
 
 fn case_head(case: &ExplainedCase, judged: bool) -> CaseHead {

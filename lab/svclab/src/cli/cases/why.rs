@@ -60,7 +60,7 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
         let probes = || {
             requests
                 .iter()
-                .flat_map(|request| &request.prepared.plan.probes)
+                .flat_map(|request| request.prepared.plan.probes())
         };
         if !probes().any(|probe| probe.name == *probe_name) {
             return Err(unknown_probe_error(probe_name, probes()).into());

@@ -121,7 +121,7 @@ pub(super) fn write_lab_with_results(
     text: &str,
     evidence: &Evidence,
 ) -> Result<(), CliError> {
-    let text = expect_observed(text, &evidence.attempts);
+    let text = expect_observed(text, evidence.attempts());
     files::write_file(file, |out| out.write_all(text.as_bytes())).map_err(|source| {
         CliError::Write {
             target: file.display().to_string(),

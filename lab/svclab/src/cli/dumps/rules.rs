@@ -12,7 +12,7 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files;
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_diagnostic::suggest::did_you_mean;
-use svclab_model::evidence::Evidence;
+use svclab_model::evidence::StageEvidence;
 use svclab_model::plan::Plan;
 use svclab_planner::build::{declare_kubelet_chain, kube_proxy_plan};
 use svclab_planner::node_rules::{READ_BACK_FILES, program_inputs, read_back};
@@ -222,19 +222,20 @@ fn print_ignored(objects: &Objects, version: Version) {
     }
 }
 
-async fn load_rules(arguments: &RulesArguments, plan: Plan) -> Result<Evidence, KernelError> {
+async fn load_rules(arguments: &RulesArguments, plan: Plan) -> Result<StageEvidence, KernelError> {
     let kernels = KernelSelector::new(arguments.kernels.choice()).with_notice(print_note);
     let kernel = kernels.for_plan(&plan).await?.into_iter().next();
     let Some(kernel) = kernel else {
-        return Ok(Evidence::default());
+        return Ok(StageEvidence::default());
     };
     let agent = kernel.start().await?;
     let mut session = agent.build(plan).await?;
-    session.probe().await
+    let mut evidence = session.probe().await?;
+    Ok(evidence.stages.pop().unwrap_or_default())
 }
 
 /// Writes the rules that the kernel returned, and removes the files of earlier runs.
-fn write_rules(directory: &Path, evidence: &Evidence, node: &str) -> io::Result<()> {
+fn write_rules(directory: &Path, evidence: &StageEvidence, node: &str) -> io::Result<()> {
     files::create_output_directory(directory)?;
     for name in READ_BACK_FILES {
         match fs::remove_file(directory.join(name)) {

@@ -180,7 +180,7 @@ async fn build(
     let release = agent.environment().kernel.clone();
     // Steps are only for runs. The user changes a running lab.
     let mut plan = case.plan.clone();
-    plan.steps.clear();
+    plan.truncate_stages(1);
     let session = agent.build(plan).await?;
     daemon.set_kernel(&release, matches!(kernel, Kernel::Guest(_)));
     Ok(session)

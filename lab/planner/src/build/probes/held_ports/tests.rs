@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::build::{PlanInput, plan};
+use crate::build::{PlanInput, StageInput, plan};
 use crate::cluster::{self, ClusterInputs};
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_model::plan::ServerKind;
@@ -95,12 +95,14 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
         .expect("the cluster is valid");
         let (plan, _) = plan(&PlanInput {
             case: &case.id,
-            cluster: &cluster,
-            probes: &case.spec.probes,
+            stages: &[StageInput {
+                step: None,
+                cluster: &cluster,
+                probes: &case.spec.probes,
+            }],
             row: case.expected(),
             row_index: case.row,
             max_wait: Duration::from_secs(1).into(),
-            steps: &[],
         })
         .expect("the plan can be built");
         let mut ports: Vec<String> = plan

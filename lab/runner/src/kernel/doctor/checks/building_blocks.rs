@@ -8,8 +8,8 @@ use ipnetwork::IpNetwork;
 
 use super::PORT;
 use svclab_model::plan::{
-    Link, LinkKind, Mac, Namespace, Neighbour, Plan, Probe, ProbeProtocol, Route, RouteKind,
-    Server, ServerKind, Sysctl, Target,
+    Lifetime, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Probe, ProbeProtocol, Route,
+    RouteKind, Server, ServerKind, Sysctl, Target,
 };
 
 /// Returns a namespace with one interface that is not connected yet.
@@ -105,7 +105,7 @@ pub(super) fn with_probe(mut plan: Plan, address: IpAddr, port: u16, max_wait: D
             kind: ServerKind::Identify,
         });
     }
-    plan.probes.push(Probe {
+    plan.stages[0].probes.push(Probe {
         name: "call".to_owned(),
         namespace: "one".to_owned(),
         target: Target { address, port },
@@ -119,6 +119,7 @@ pub(super) fn with_probe(mut plan: Plan, address: IpAddr, port: u16, max_wait: D
         max_wait,
         settle: false,
         after: None,
+        lifetime: Lifetime::Stage,
     });
     plan
 }

@@ -10,7 +10,7 @@ use building_blocks::{
     add_neighbours, connect, default_route, host, link, sysctl, veth_end, with_probe,
 };
 
-use svclab_model::evidence::{DropEvidence, Evidence, Verdict};
+use svclab_model::evidence::{DropEvidence, StageEvidence, Verdict};
 use svclab_model::plan::{
     Backend, Forwarding, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Plan,
 };
@@ -55,13 +55,10 @@ pub(super) struct FeatureCheck {
 
 impl FeatureCheck {
     /// Checks whether the evidence has the required results.
-    pub(super) fn judge(&self, evidence: &Evidence) -> Result<(), String> {
-        if evidence.attempts.len() != self.plan.probes.len() {
-            return Err(format!(
-                "{} of {} probes ran",
-                evidence.attempts.len(),
-                self.plan.probes.len()
-            ));
+    pub(super) fn judge(&self, evidence: &StageEvidence) -> Result<(), String> {
+        let (ran, planned) = (evidence.attempts.len(), self.plan.probes().count());
+        if ran != planned {
+            return Err(format!("{ran} of {planned} probes ran"));
         }
         for attempt in &evidence.attempts {
             if attempt.verdict != self.verdict {
@@ -166,7 +163,7 @@ fn with_capture(mut plan: Plan) -> Plan {
 fn refused_connection() -> Plan {
     let mut plan = veth_pair("drops");
     plan.evidence.trace = vec!["two".to_owned()];
-    plan.probes.clear();
+    plan.stages[0].probes.clear();
     with_probe(plan, TWO, PORT + 1, MAX_WAIT)
 }
 
@@ -221,7 +218,7 @@ fn tunnel() -> Plan {
             to: underlay,
         });
     }
-    plan.probes.clear();
+    plan.stages[0].probes.clear();
     with_probe(plan, INNER_TWO, PORT, MAX_WAIT)
 }
 
@@ -295,7 +292,7 @@ fn service_plan(rules: &str, backend: Backend, case: &str) -> Plan {
         v4: Input::from_text(rules),
         v6: Input::default(),
     });
-    plan.probes.clear();
+    plan.stages[0].probes.clear();
     with_probe(plan, SERVICE, 80, MAX_WAIT)
 }
 
@@ -312,7 +309,7 @@ fn bridged_drop() -> Plan {
             v6: Input::default(),
         });
     }
-    plan.probes.clear();
+    plan.stages[0].probes.clear();
     with_probe(plan, TWO, PORT, SILENCE)
 }
 
@@ -352,7 +349,7 @@ fn ipvs_service() -> Plan {
             }],
         });
     }
-    plan.probes.clear();
+    plan.stages[0].probes.clear();
     with_probe(plan, SERVICE, 80, MAX_WAIT)
 }
 
@@ -420,14 +417,14 @@ mod tests {
                 }
             }
             assert!(plan.servers.iter().all(|server| has(&server.namespace)));
-            assert!(plan.probes.iter().all(|probe| has(&probe.namespace)));
+            assert!(plan.probes().all(|probe| has(&probe.namespace)));
         }
     }
 
     #[test]
     fn feature_check_other_result_returns_error() {
         let trial = &all_checks()[1];
-        let mut evidence = Evidence {
+        let mut evidence = StageEvidence {
             attempts: vec![Attempt {
                 settled: false,
                 probe: "call".to_owned(),
@@ -441,7 +438,7 @@ mod tests {
                 duration: Duration::ZERO,
                 error: None,
             }],
-            ..Evidence::default()
+            ..StageEvidence::default()
         };
         let message = trial.judge(&evidence).unwrap_err();
         assert_eq!(message, "no packet of two was captured");

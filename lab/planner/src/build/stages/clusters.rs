@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, Pod, Problem, place};
 use svclab_model::plan::{Mac, Namespace, Plan};
 
 /// A stage: the state of the case between two steps.
-pub struct BuildStage<'a> {
+pub struct StageCluster<'a> {
     /// Cluster at this stage.
     pub cluster: &'a Cluster,
     /// Cluster with the pods of all stages, for which veth pairs are created.
@@ -19,23 +19,25 @@ pub struct BuildStage<'a> {
     absent_pods: Vec<Pod>,
 }
 
-/// Returns the stages of a case, at least one.
+/// Returns the clusters of all stages of a case.
 ///
 /// # Errors
 ///
 /// Returns a problem for each step that adds or removes nodes.
-pub fn build_stages<'a>(order: &PlanInput<'a>) -> Result<Vec<BuildStage<'a>>, Vec<Problem>> {
+pub fn stage_clusters<'a>(order: &PlanInput<'a>) -> Result<Vec<StageCluster<'a>>, Vec<Problem>> {
     let names = |cluster: &Cluster| -> Vec<String> {
         cluster.nodes.iter().map(|node| node.name.clone()).collect()
     };
-    let first = names(order.cluster);
     let mut problems = Vec::new();
-    for (index, after) in order.steps.iter().enumerate() {
-        if names(after.cluster) != first {
+    for (index, pair) in order.stages.windows(2).enumerate() {
+        let [before, after] = pair else { continue };
+        if let Some(step) = after.step
+            && names(before.cluster) != names(after.cluster)
+        {
             problems.push(
                 Problem::in_lab(
                     place!["spec", "steps", index, "change"],
-                    format!("step `{}` adds or removes nodes", after.name),
+                    format!("step `{step}` adds or removes nodes"),
                 )
                 .with_help(
                     "add an axis instead: a step can change only objects on existing nodes"
@@ -47,16 +49,14 @@ pub fn build_stages<'a>(order: &PlanInput<'a>) -> Result<Vec<BuildStage<'a>>, Ve
     if !problems.is_empty() {
         return Err(problems);
     }
-    let clusters: Vec<&Cluster> = std::iter::once(order.cluster)
-        .chain(order.steps.iter().map(|after| after.cluster))
-        .collect();
+    let clusters = order.stages.iter().map(|stage| stage.cluster);
     let mut all_pods: Vec<Pod> = Vec::new();
-    for pod in clusters.iter().flat_map(|cluster| &cluster.pods) {
+    for pod in clusters.clone().flat_map(|cluster| &cluster.pods) {
         if !all_pods.iter().any(|known| is_same_pod(known, pod)) {
             all_pods.push(pod.clone());
         }
     }
-    let stage = |cluster: &&'a Cluster| {
+    let stage = |cluster: &'a Cluster| {
         let absent: Vec<Pod> = all_pods
             .iter()
             .filter(|pod| {
@@ -71,20 +71,20 @@ pub fn build_stages<'a>(order: &PlanInput<'a>) -> Result<Vec<BuildStage<'a>>, Ve
             pods.extend(stage_pod.or((!pod.host_network).then_some(pod)).cloned());
         }
         let ground = if pods == cluster.pods {
-            Cow::Borrowed(*cluster)
+            Cow::Borrowed(cluster)
         } else {
             Cow::Owned(Cluster {
                 pods,
-                ..(*cluster).clone()
+                ..cluster.clone()
             })
         };
-        BuildStage {
+        StageCluster {
             cluster,
             wired_cluster: ground,
             absent_pods: absent,
         }
     };
-    Ok(clusters.iter().map(stage).collect())
+    Ok(clusters.map(stage).collect())
 }
 
 fn is_same_pod(left: &Pod, right: &Pod) -> bool {
@@ -94,7 +94,7 @@ fn is_same_pod(left: &Pod, right: &Pod) -> bool {
 /// Sets the interfaces of absent pods down. The nodes' ends of the veth pairs and the neighbour
 /// entries remain. The lab performs no neighbour resolution, so packets to such a pod are dropped
 /// silently.
-pub fn set_absent_pods_down(stage: &BuildStage<'_>, namespaces: &mut [Namespace]) {
+pub fn set_absent_pods_down(stage: &StageCluster<'_>, namespaces: &mut [Namespace]) {
     for pod in &stage.absent_pods {
         let name = pod.reference();
         let mac = Mac::from_names(&name, UPLINK);
@@ -135,7 +135,7 @@ pub fn set_absent_pods_down(stage: &BuildStage<'_>, namespaces: &mut [Namespace]
 
 /// Keeps the servers of pods that declare no ports. Such a pod serves the same ports as before,
 /// even if no service sends traffic to it any more.
-pub fn keep_undeclared_servers(stages: &[BuildStage<'_>], plans: &mut [Plan]) {
+pub fn keep_undeclared_servers(stages: &[StageCluster<'_>], plans: &mut [Plan]) {
     for (index, stage) in stages.iter().enumerate().skip(1) {
         let (before, after) = plans.split_at_mut(index);
         let (Some(before), Some(after)) = (before.last(), after.first_mut()) else {
