@@ -1,0 +1,294 @@
+//! Faults in fields of Kubernetes objects, with generated rules and with a real kube-proxy that
+//! reads the wrong objects.
+
+use serde_json::{Value, json};
+
+use super::components::patched;
+use super::{IPTABLES_OR_IPVS, Kind, Mode, kind};
+use crate::draw::{Draw, Drawn};
+use crate::fault::{Change, Culprit, Fault};
+
+const AREA: &str = "object fields";
+
+pub(super) const KINDS: [Kind; 20] = [
+    kind("field-external-policy", AREA, Mode::ALL, external_policy),
+    kind("field-internal-policy", AREA, Mode::ALL, internal_policy),
+    kind("field-session-affinity", AREA, Mode::ALL, affinity),
+    kind("field-source-ranges", AREA, Mode::ALL, source_ranges),
+    kind("field-target-port", AREA, Mode::ALL, target_port),
+    kind("field-port", AREA, Mode::ALL, port),
+    kind("field-node-port", AREA, Mode::ALL, node_port),
+    kind("field-protocol", AREA, Mode::ALL, protocol),
+    kind("field-selector", AREA, Mode::ALL, selector),
+    kind("field-type", AREA, Mode::ALL, service_type),
+    kind("field-balancer-address", AREA, Mode::ALL, balancer_address),
+    kind("field-proxy-name", AREA, Mode::ALL, proxy_name),
+    kind("field-container-port", AREA, Mode::ALL, container_port),
+    kind("field-pod-labels", AREA, Mode::ALL, pod_labels),
+    kind("field-pod-not-ready", AREA, Mode::ALL, not_ready),
+    kind("field-slice-address", AREA, Mode::ALL, slice_address),
+    real("real-proxy-target-port", target_port),
+    real("real-proxy-external-policy", external_policy),
+    real("real-proxy-slice-address", slice_address),
+    real("real-proxy-cluster-cidr", |_| {
+        patched(
+            "Lab",
+            &json!({"spec": {"kubeProxy": {"clusterCIDR": "10.77.0.0/16"}}}),
+            "kube-proxy has another cluster CIDR",
+            Culprit::field("kubeProxy", &["clusterCIDR", "cluster-cidr"]),
+        )
+    }),
+];
+
+const fn real(name: &'static str, draw: fn(&mut Draw<'_>) -> Drawn) -> Kind {
+    Kind {
+        real_proxy: true,
+        ..kind(name, "real kube-proxy", IPTABLES_OR_IPVS, draw)
+    }
+}
+
+fn name(object: &Value) -> String {
+    let part = |field: &str| {
+        object["metadata"][field]
+            .as_str()
+            .unwrap_or("default")
+            .to_owned()
+    };
+    format!("{}/{}", part("namespace"), part("name"))
+}
+
+/// Chooses a service with a property.
+fn service(draw: &mut Draw<'_>, wanted: fn(&Value) -> bool) -> Result<Value, String> {
+    let services = draw
+        .state
+        .objects("Service")
+        .filter(|object| wanted(&object["spec"]));
+    draw.pick(services.cloned().collect(), "such service")
+}
+
+/// Changes a field of a service. Answers may also name its rules by the service's name.
+fn service_field(object: &Value, names: &[&str], spec: &Value) -> Drawn {
+    let owner = name(object);
+    let summary = format!("Service {owner}: {spec}");
+    let culprit = Culprit::field(&owner, names);
+    patched(
+        &format!("Service/{owner}"),
+        &json!({"spec": spec}),
+        &summary,
+        culprit,
+    )
+}
+
+/// Changes a field of the only port of a service.
+fn port_field(object: &Value, field: &str, value: &Value) -> Drawn {
+    let mut ports = object["spec"]["ports"].clone();
+    ports[0][field] = value.clone();
+    let text = value.to_string();
+    service_field(
+        object,
+        &[field, text.trim_matches('"')],
+        &json!({"ports": ports}),
+    )
+}
+
+fn external_policy(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |spec| spec["type"] == "NodePort")?;
+    service_field(
+        &object,
+        &["externalTrafficPolicy", "no local endpoints"],
+        &json!({"externalTrafficPolicy": "Local"}),
+    )
+}
+
+fn internal_policy(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |_| true)?;
+    service_field(
+        &object,
+        &["internalTrafficPolicy", "no local endpoints"],
+        &json!({"internalTrafficPolicy": "Local"}),
+    )
+}
+
+fn affinity(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |spec| spec["selector"]["app"] == "web")?;
+    service_field(
+        &object,
+        &["sessionAffinity", "affinity"],
+        &json!({"sessionAffinity": "ClientIP"}),
+    )
+}
+
+fn source_ranges(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |spec| spec["type"] == "LoadBalancer")?;
+    let range = format!("198.18.{}.0/24", draw.random.below(250));
+    service_field(
+        &object,
+        &["loadBalancerSourceRanges", "source range*", &range],
+        &json!({"loadBalancerSourceRanges": [range]}),
+    )
+}
+
+fn target_port(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |_| true)?;
+    port_field(&object, "targetPort", &json!(9000 + draw.random.below(900)))
+}
+
+fn port(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |spec| spec["type"].is_null())?;
+    port_field(&object, "port", &json!(7000 + draw.random.below(900)))
+}
+
+fn node_port(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |spec| spec["type"] == "NodePort")?;
+    port_field(&object, "nodePort", &json!(31_000 + draw.random.below(900)))
+}
+
+fn protocol(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |spec| spec["type"].is_null())?;
+    let other = match object["spec"]["ports"][0]["protocol"].as_str() {
+        Some("UDP") => "TCP",
+        _ => "UDP",
+    };
+    port_field(&object, "protocol", &json!(other))
+}
+
+fn selector(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |_| true)?;
+    service_field(
+        &object,
+        &["selector", "no endpoints", "has no endpoints"],
+        &json!({"selector": {"app": "nothing"}}),
+    )
+}
+
+fn service_type(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |spec| spec["type"] == "NodePort")?;
+    let mut ports = object["spec"]["ports"].clone();
+    if let Some(port) = ports[0].as_object_mut() {
+        port.remove("nodePort");
+    }
+    service_field(
+        &object,
+        &["type", "nodePort", "node port"],
+        &json!({"type": "ClusterIP", "ports": ports}),
+    )
+}
+
+fn balancer_address(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |spec| spec["type"] == "LoadBalancer")?;
+    let owner = name(&object);
+    // Probes of `lb/NAME` use the address of the status. With this mode, kube-proxy leaves the
+    // address to the balancer.
+    let ip = object["status"]["loadBalancer"]["ingress"][0]["ip"].clone();
+    let merge = json!({"status": {"loadBalancer": {"ingress": [{"ip": ip, "ipMode": "Proxy"}]}}});
+    let culprit = Culprit::field(&owner, &["ipMode", "status.loadBalancer"]);
+    patched(
+        &format!("Service/{owner}"),
+        &merge,
+        &format!("Service {owner}: ipMode: Proxy"),
+        culprit,
+    )
+}
+
+fn proxy_name(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |_| true)?;
+    let owner = name(&object);
+    let label = "service.kubernetes.io/service-proxy-name";
+    let merge = json!({"metadata": {"labels": {label: "other"}}});
+    let culprit = Culprit::field(&owner, &["service-proxy-name", "labels"]);
+    patched(
+        &format!("Service/{owner}"),
+        &merge,
+        &format!("Service {owner}: label {label}"),
+        culprit,
+    )
+}
+
+/// Chooses a pod that serves a port.
+fn server(draw: &mut Draw<'_>) -> Result<Value, String> {
+    let pods = draw
+        .state
+        .objects("Pod")
+        .filter(|object| object["metadata"]["labels"].is_object());
+    draw.pick(pods.cloned().collect(), "pod that serves")
+}
+
+fn container_port(draw: &mut Draw<'_>) -> Drawn {
+    let object = server(draw)?;
+    let owner = name(&object);
+    let mut containers = object["spec"]["containers"].clone();
+    let port = 9000 + draw.random.below(900);
+    containers[0]["ports"][0]["containerPort"] = json!(port);
+    let culprit = Culprit::field(
+        &owner,
+        &[
+            "containerPort",
+            "containers",
+            &port.to_string(),
+            "does not listen",
+            "no server",
+        ],
+    );
+    let summary = format!("Pod {owner}: containerPort: {port}");
+    patched(
+        &format!("Pod/{owner}"),
+        &json!({"spec": {"containers": containers}}),
+        &summary,
+        culprit,
+    )
+}
+
+fn pod_labels(draw: &mut Draw<'_>) -> Drawn {
+    let object = server(draw)?;
+    let owner = name(&object);
+    let culprit = Culprit::field(&owner, &["labels", "no endpoints"]);
+    let merge = json!({"metadata": {"labels": {"app": "other"}}});
+    patched(
+        &format!("Pod/{owner}"),
+        &merge,
+        &format!("Pod {owner}: other label"),
+        culprit,
+    )
+}
+
+fn not_ready(draw: &mut Draw<'_>) -> Drawn {
+    let object = server(draw)?;
+    let owner = name(&object);
+    let culprit = Culprit::field(&owner, &["conditions", "Ready", "no endpoints"]);
+    let merge = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    patched(
+        &format!("Pod/{owner}"),
+        &merge,
+        &format!("Pod {owner}: not ready"),
+        culprit,
+    )
+}
+
+/// Replaces the endpoints of a service by a slice with a wrong address.
+fn slice_address(draw: &mut Draw<'_>) -> Drawn {
+    let object = service(draw, |spec| {
+        spec["selector"]["app"] == "db" || spec["selector"]["app"] == "echo"
+    })?;
+    let owner = name(&object);
+    let service = object["metadata"]["name"].clone();
+    let wrong = format!("10.244.2.{}", 100 + draw.random.below(100));
+    let port = &object["spec"]["ports"][0];
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "stale", "namespace": object["metadata"]["namespace"],
+            "labels": {"kubernetes.io/service-name": service}},
+        "ports": [{"name": port["name"], "port": port["targetPort"], "protocol": "TCP"}],
+        "endpoints": [{"addresses": [wrong], "nodeName": "node-2", "conditions": {"ready": true}}],
+    });
+    Ok(Fault {
+        summary: format!("EndpointSlice of {owner}: address {wrong}"),
+        change: Change::Patches(vec![
+            json!({"patch": format!("Service/{owner}"), "merge": {"spec": {"selector": null}}}),
+            json!({"add": slice}),
+        ]),
+        culprits: vec![
+            Culprit::field(&owner, &[wrong.as_str(), "EndpointSlice"])
+                .or_exact([&wrong, "EndpointSlice"]),
+        ],
+    })
+}

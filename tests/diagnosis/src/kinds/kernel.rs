@@ -1,0 +1,199 @@
+//! Faults in sysctls, queueing disciplines, IPsec policies and conntrack.
+
+use super::{Kind, Mode, kind};
+use crate::draw::{Draw, Drawn, commands};
+use crate::fault::Culprit;
+
+const AREA: &str = "kernel settings";
+
+pub(super) const KINDS: [Kind; 23] = [
+    kind("sysctl-rp-filter", AREA, Mode::ALL, rp_filter),
+    kind("sysctl-ip-forward", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.ipv4.ip_forward", "0")
+    }),
+    kind("sysctl-forwarding-bridge", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.ipv4.conf.cni0.forwarding", "0")
+    }),
+    kind("sysctl-forwarding-uplink", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.ipv4.conf.eth0.forwarding", "0")
+    }),
+    kind("sysctl-bridge-call-iptables", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.bridge.bridge-nf-call-iptables", "0")
+    }),
+    kind("sysctl-default-ttl", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.ipv4.ip_default_ttl", "1")
+    }),
+    kind("sysctl-conntrack-max", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.netfilter.nf_conntrack_max", "1")
+    }),
+    kind("sysctl-conntrack-timeout-tcp", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.netfilter.nf_conntrack_tcp_timeout_syn_sent", "0")
+    }),
+    kind("sysctl-conntrack-timeout-udp", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.netfilter.nf_conntrack_udp_timeout", "0")
+    }),
+    kind("sysctl-tcp-be-liberal", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.netfilter.nf_conntrack_tcp_be_liberal", "1")
+    }),
+    kind("sysctl-tcp-loose", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.netfilter.nf_conntrack_tcp_loose", "0")
+    }),
+    kind("sysctl-conntrack-checksum", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.netfilter.nf_conntrack_checksum", "0")
+    }),
+    kind("sysctl-accept-local", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.ipv4.conf.all.accept_local", "1")
+    }),
+    kind("sysctl-route-localnet", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.ipv4.conf.all.route_localnet", "0")
+    }),
+    kind("sysctl-arp-ignore", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.ipv4.conf.all.arp_ignore", "8")
+    }),
+    kind("sysctl-arp-announce", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.ipv4.conf.all.arp_announce", "2")
+    }),
+    kind("sysctl-src-valid-mark", AREA, Mode::ALL, |draw| {
+        sysctl(draw, "net.ipv4.conf.all.src_valid_mark", "1")
+    }),
+    kind("sysctl-port-range", AREA, Mode::ALL, port_range),
+    kind("qdisc-full", AREA, Mode::ALL, |draw| {
+        qdisc(draw, "bfifo limit 1", "bfifo")
+    }),
+    kind("qdisc-slow", AREA, Mode::ALL, |draw| {
+        qdisc(draw, "tbf rate 8bit burst 10 latency 1ms", "tbf")
+    }),
+    kind("xfrm-block", AREA, Mode::ALL, xfrm),
+    kind("conntrack-stale-udp", AREA, Mode::ALL, stale_udp),
+    kind("conntrack-stale-tcp", AREA, Mode::ALL, stale_tcp),
+];
+
+fn sysctl(draw: &mut Draw<'_>, name: &str, value: &str) -> Drawn {
+    let node = draw.node()?;
+    let mut culprit = Culprit::sysctl(&node.name, name);
+    if name.ends_with("ip_forward") {
+        // `ip_forward` sets `forwarding` of every interface (Linux v6.12, net/ipv4/devinet.c,
+        // inet_forward_change).
+        culprit = culprit
+            .or_exact(["net.ipv4.conf.all.forwarding"])
+            .or_near(["forwarding"]);
+    }
+    Ok(commands(
+        &node.name,
+        &[format!("sysctl -w {name}={value}")],
+        vec![culprit],
+    ))
+}
+
+fn rp_filter(draw: &mut Draw<'_>) -> Drawn {
+    let node = draw.node()?;
+    // Packets of the tunnel arrive from a network whose route is moved to the uplink.
+    let routes = node
+        .routes()
+        .into_iter()
+        .filter(|route| route.rest.contains("flannel"));
+    let route = draw.pick(routes.collect(), "route into the tunnel")?;
+    let name = "net.ipv4.conf.all.rp_filter";
+    let all = [
+        format!("sysctl -w {name}=1"),
+        format!(
+            "ip route add {} dev eth0 via 192.168.1.1 onlink metric 0",
+            half(&route.destination)
+        ),
+    ];
+    let culprits = vec![
+        Culprit::sysctl(&node.name, name),
+        Culprit::route(&node.name, &half(&route.destination)),
+    ];
+    Ok(commands(&node.name, &all, culprits))
+}
+
+/// Returns the lower half of a network of 24 bits.
+fn half(network: &str) -> String {
+    network.replace("/24", "/25")
+}
+
+fn port_range(draw: &mut Draw<'_>) -> Drawn {
+    let node = draw.client_node()?;
+    let name = "net.ipv4.ip_local_reserved_ports";
+    let command = format!("sysctl -w {name}=40000-40499");
+    Ok(commands(
+        &node.name,
+        &[command],
+        vec![Culprit::sysctl(&node.name, name)],
+    ))
+}
+
+fn qdisc(draw: &mut Draw<'_>, setting: &str, name: &str) -> Drawn {
+    let node = draw.node()?;
+    let device = draw.pick_text(&["cni0", "eth0", "flannel.1"]);
+    let command = format!("tc qdisc add dev {device} root {setting}");
+    Ok(commands(
+        &node.name,
+        &[command],
+        vec![Culprit::qdisc(&node.name, device, name)],
+    ))
+}
+
+fn xfrm(draw: &mut Draw<'_>) -> Drawn {
+    let node = draw.client_node()?;
+    let pods = node
+        .neighbours()
+        .into_iter()
+        .filter(|(_, device, _)| device.starts_with("cni"));
+    let pod = draw.pick(pods.collect(), "pod")?.0;
+    let endpoint = draw.endpoint(node)?;
+    let command = format!(
+        "ip xfrm policy add src {pod}/32 dst {endpoint}/32 dir fwd action block priority 1"
+    );
+    Ok(commands(
+        &node.name,
+        &[command],
+        vec![Culprit::xfrm(&node.name, &pod, &endpoint)],
+    ))
+}
+
+/// Adds an entry for each source port of the node's connections to a service. The entries rewrite
+/// to an endpoint that no longer exists.
+fn stale(draw: &mut Draw<'_>, protocol: &str, service: &str, port: u16, state: &str) -> Drawn {
+    let node = draw.client_node()?;
+    let source = node
+        .addresses()
+        .into_iter()
+        .find(|(_, device)| device == "flannel.1");
+    let source = source.map_or_else(String::new, |(address, _)| address.replace("/32", ""));
+    let node_address = node
+        .addresses()
+        .into_iter()
+        .find(|(_, device)| device == "eth0");
+    let caller = node_address.map_or_else(String::new, |(address, _)| address.replace("/24", ""));
+    let services = draw.state.objects("Service");
+    let address = services
+        .filter(|object| object["metadata"]["name"] == service)
+        .find_map(|object| object["spec"]["clusterIP"].as_str())
+        .ok_or("the lab lacks the service")?;
+    let stale = format!("10.244.2.{}", 200 + draw.random.below(50));
+    let command = format!(
+        "sh -c 'for port in $(seq 40000 40499); do conntrack -I -p {protocol} -s {caller} -d {address} \
+         --sport $port --dport {port} -r {stale} -q {source} --reply-port-src {port} \
+         --reply-port-dst $port -t 600 {state} || exit; done'"
+    );
+    let mut fault = commands(
+        &node.name,
+        &[command],
+        vec![Culprit::connection(&node.name, &stale)],
+    );
+    fault.summary = format!(
+        "{}: conntrack entries of {protocol} to {address} with endpoint {stale}",
+        node.name
+    );
+    Ok(fault)
+}
+
+fn stale_udp(draw: &mut Draw<'_>) -> Drawn {
+    stale(draw, "udp", "dns", 53, "")
+}
+
+fn stale_tcp(draw: &mut Draw<'_>) -> Drawn {
+    stale(draw, "tcp", "db", 80, "--state SYN_SENT")
+}

@@ -1,0 +1,110 @@
+//! Library of faults. A kind draws a concrete fault for a healthy lab: the change, and the objects
+//! that a correct answer names.
+
+mod components;
+mod fields;
+mod foreign;
+mod ipvs;
+mod kernel;
+mod links;
+mod nft;
+mod routes;
+mod rules;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::draw::{Draw, Drawn};
+
+/// Mode of kube-proxy, by the name of its case in the healthy lab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    Iptables,
+    Nftables,
+    Ipvs,
+}
+
+impl Mode {
+    /// All modes of kube-proxy.
+    pub(crate) const ALL: &'static [Self] = &[Self::Iptables, Self::Nftables, Self::Ipvs];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Iptables => "iptables",
+            Self::Nftables => "nftables",
+            Self::Ipvs => "ipvs",
+        }
+    }
+}
+
+/// Kind of faults.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    /// Area of the node's state, such as `routes`.
+    pub(crate) area: &'static str,
+    /// Modes in which the kind exists.
+    pub(crate) modes: &'static [Mode],
+    /// Whether a real kube-proxy writes the rules.
+    pub(crate) real_proxy: bool,
+    pub(crate) draw: fn(&mut Draw<'_>) -> Drawn,
+}
+
+const IPTABLES: &[Mode] = &[Mode::Iptables];
+const NFTABLES: &[Mode] = &[Mode::Nftables];
+const IPVS: &[Mode] = &[Mode::Ipvs];
+/// Modes with rules of iptables.
+const IPTABLES_OR_IPVS: &[Mode] = &[Mode::Iptables, Mode::Ipvs];
+
+const fn kind(
+    name: &'static str,
+    area: &'static str,
+    modes: &'static [Mode],
+    draw: fn(&mut Draw<'_>) -> Drawn,
+) -> Kind {
+    Kind {
+        name,
+        area,
+        modes,
+        real_proxy: false,
+        draw,
+    }
+}
+
+/// Returns all kinds of faults, by area.
+pub(crate) fn all() -> Vec<Kind> {
+    let areas: [&[Kind]; 9] = [
+        &rules::KINDS,
+        &foreign::KINDS,
+        &nft::KINDS,
+        &ipvs::KINDS,
+        &routes::KINDS,
+        &links::KINDS,
+        &kernel::KINDS,
+        &components::KINDS,
+        &fields::KINDS,
+    ];
+    areas.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn all_kinds_have_different_names_in_every_mode() {
+        let kinds = all();
+        let names: BTreeSet<_> = kinds.iter().map(|kind| kind.name).collect();
+        assert_eq!(names.len(), kinds.len());
+        for mode in Mode::ALL {
+            let count = kinds
+                .iter()
+                .filter(|kind| kind.modes.contains(mode))
+                .count();
+            assert!(count >= 60, "{mode:?} has {count} kinds");
+        }
+    }
+}

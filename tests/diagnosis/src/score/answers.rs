@@ -1,0 +1,191 @@
+//! Reads the JSON documents of svclab's commands into statements. New fields of a document are read
+//! without a change here: a statement has all texts of its object.
+
+use serde_json::Value;
+
+use crate::tool::Output;
+
+/// Answer of a command.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// Statements of the answer, one per cause.
+    pub(crate) statements: Vec<String>,
+    /// Whether statements are sentences, of which only some give a cause.
+    pub(crate) prose: bool,
+    /// Whether the answer states that nothing is wrong.
+    pub(crate) all_clear: bool,
+    /// Whether statements are confirmed cures.
+    pub(crate) cures: bool,
+    /// Number of trials.
+    pub(crate) trials: usize,
+    /// Reason why there is no answer.
+    pub(crate) failure: Option<String>,
+}
+
+impl Answer {
+    /// Joins the answers for two nodes. Nothing is wrong if nothing is wrong on both.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.statements.extend(other.statements);
+        self.all_clear &= other.all_clear;
+        self.cures |= other.cures;
+        self.trials += other.trials;
+        self.failure = self.failure.and(other.failure);
+        self
+    }
+
+    /// Returns the first statements, or the reason why there is none.
+    pub(crate) fn beginning(&self) -> String {
+        const MAX_CHARACTERS: usize = 300;
+        let all = match &self.failure {
+            Some(failure) => failure.clone(),
+            None => self.statements.join(" | "),
+        };
+        all.chars().take(MAX_CHARACTERS).collect()
+    }
+}
+
+/// Joins all texts and numbers of a JSON value.
+fn flatten(value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::String(text) => into.push(text.clone()),
+        Value::Number(number) => into.push(number.to_string()),
+        Value::Array(all) => all.iter().for_each(|value| flatten(value, into)),
+        Value::Object(all) => all.iter().for_each(|(_, value)| flatten(value, into)),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn statement(value: &Value) -> String {
+    let mut texts = Vec::new();
+    flatten(value, &mut texts);
+    texts.join(" ")
+}
+
+fn list<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    value[field].as_array().into_iter().flatten()
+}
+
+/// Makes the answer of a command that failed, whose time ended, or whose output is not JSON.
+pub(crate) fn failed(output: &Output) -> Answer {
+    Answer {
+        failure: Some(output.failure()),
+        ..Answer::default()
+    }
+}
+
+/// Reads the output of `svclab diff`.
+pub(crate) fn diff(document: &Value) -> Answer {
+    Answer {
+        statements: list(document, "differences").map(statement).collect(),
+        all_clear: document["same"] == true,
+        ..Answer::default()
+    }
+}
+
+/// Reads the output of `svclab bisect`, or its error: an all-clear has no document.
+pub(crate) fn bisect(output: &Output) -> Answer {
+    let Ok(document) = serde_json::from_str::<Value>(&output.stdout) else {
+        let error = &output.stderr;
+        let all_clear = ["have no differences", "behave the same"]
+            .iter()
+            .any(|text| error.contains(text));
+        return Answer {
+            all_clear,
+            ..failed(output)
+        };
+    };
+    let sets = list(&document, "breaks").chain(list(&document, "fixes"));
+    let mut statements: Vec<String> = sets
+        .flat_map(|set| set.as_array().into_iter().flatten())
+        .map(statement)
+        .collect();
+    statements.extend(
+        list(&document, "declaredBy").map(|declared| format!("declared {}", statement(declared))),
+    );
+    Answer {
+        statements,
+        trials: list(&document, "trials").count(),
+        ..Answer::default()
+    }
+}
+
+/// Reads the output of `svclab why`.
+pub(crate) fn why(document: &Value) -> Answer {
+    let cases: Vec<&Value> = list(document, "cases").collect();
+    let failing: Vec<&Value> = cases
+        .iter()
+        .flat_map(|case| list(case, "failing"))
+        .collect();
+    let statements: Vec<String> = failing
+        .iter()
+        .flat_map(|probe| list(probe, "fixes"))
+        .map(statement)
+        .collect();
+    let runs = cases
+        .iter()
+        .filter_map(|case| case["runs"].as_u64())
+        .sum::<u64>();
+    Answer {
+        all_clear: failing.is_empty(),
+        cures: !statements.is_empty(),
+        statements,
+        trials: usize::try_from(runs).unwrap_or(usize::MAX),
+        ..Answer::default()
+    }
+}
+
+/// Reads the output of `svclab explain` or `svclab replay`: the conclusions on connections of
+/// failing probes.
+pub(crate) fn journeys(document: &Value, failing: &[String]) -> Answer {
+    let case = match &document["case"] {
+        Value::Object(_) => &document["case"],
+        _ => &document["cases"][0],
+    };
+    let of_failing: Vec<&Value> = list(case, "connections")
+        .filter(|connection| {
+            failing
+                .iter()
+                .any(|probe| connection["probe"] == probe.as_str())
+        })
+        .collect();
+    let is_lost = |connection: &Value| {
+        !matches!(
+            connection["verdict"].as_str(),
+            Some("connected" | "answered")
+        )
+    };
+    let any_lost = of_failing.iter().any(|connection| is_lost(connection));
+    let mut statements: Vec<String> = of_failing
+        .iter()
+        .filter(|connection| !any_lost || is_lost(connection))
+        .flat_map(|connection| list(connection, "conclusion"))
+        .map(statement)
+        .collect();
+    statements.extend(
+        list(document, "nodes")
+            .flat_map(|node| list(node, "omitted"))
+            .map(statement),
+    );
+    statements.sort();
+    statements.dedup();
+    Answer {
+        statements,
+        prose: true,
+        all_clear: case["expected"] == true,
+        ..Answer::default()
+    }
+}
+
+/// Reads the failing probes from the output of `svclab run`: `Err` is the error of the case.
+pub(crate) fn failing_probes(output: &Output) -> Result<Vec<String>, String> {
+    let document: Value = serde_json::from_str(&output.stdout).map_err(|_| output.failure())?;
+    let case = &document["cases"][0];
+    match case["result"].as_str() {
+        Some("pass") => Ok(Vec::new()),
+        Some("fail") => Ok(list(case, "probes")
+            .filter(|probe| probe["holds"] == false)
+            .filter_map(|probe| probe["name"].as_str().map(str::to_owned))
+            .collect()),
+        _ => Err(statement(&case["error"])),
+    }
+}

@@ -1,0 +1,99 @@
+//! Scores an answer: whether it names the object at fault, points near it, names something else, or
+//! nothing.
+
+mod answers;
+mod matching;
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+use crate::fault::Culprit;
+
+pub(crate) use answers::{Answer, bisect, diff, failed, failing_probes, journeys, why};
+use matching::contains_words;
+
+/// Degree to which an answer names the object at fault, from the worst to the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Grade {
+    /// No cause, or no answer.
+    Nothing,
+    /// Only other causes.
+    Other,
+    /// The chain, the interface or the kind of object.
+    Near,
+    /// The object itself.
+    Exact,
+}
+
+/// Grades an answer for one fault.
+pub(crate) fn grade(answer: &Answer, culprits: &[Culprit]) -> Grade {
+    let named = answer.statements.iter().flat_map(|statement| {
+        culprits
+            .iter()
+            .map(move |culprit| match grade_statement(statement, culprit) {
+                // Only a cause can be near: every sentence on a packet names some interface.
+                Grade::Near if !is_cause(answer, statement) => Grade::Nothing,
+                grade => grade,
+            })
+    });
+    let best = named.max().unwrap_or(Grade::Nothing);
+    let has_cause = || {
+        answer
+            .statements
+            .iter()
+            .any(|statement| is_cause(answer, statement))
+    };
+    if best == Grade::Nothing && has_cause() {
+        return Grade::Other;
+    }
+    best
+}
+
+fn grade_statement(statement: &str, culprit: &Culprit) -> Grade {
+    let text = statement.to_lowercase();
+    let any = |all: &[Vec<String>]| all.iter().any(|words| contains_words(&text, words));
+    let on_node = |node: &String| contains_words(&text, std::slice::from_ref(node));
+    let elsewhere = match &culprit.node {
+        Some(node) => !on_node(node) && matching::names_node(&text),
+        None => false,
+    };
+    // The lab of the bench lists the fault as a manual change, which an operator's node does not.
+    if text.contains("manual c") {
+        return if elsewhere {
+            Grade::Nothing
+        } else {
+            Grade::Near
+        };
+    }
+    if any(&culprit.exact) {
+        return if elsewhere { Grade::Near } else { Grade::Exact };
+    }
+    if any(&culprit.near) && !elsewhere {
+        return Grade::Near;
+    }
+    Grade::Nothing
+}
+
+/// Whether a statement gives a cause. Sentences of `explain` also describe the path of packets.
+fn is_cause(answer: &Answer, statement: &str) -> bool {
+    const CAUSES: [&str; 14] = [
+        "dropped",
+        "rule ",
+        "sysctl",
+        "no route",
+        "reject",
+        "refused",
+        "policy",
+        "neighbour",
+        "neighbor",
+        "returned before",
+        "disabled",
+        "mtu",
+        "blackhole",
+        "not received",
+    ];
+    let text = statement.to_lowercase();
+    !answer.prose || CAUSES.iter().any(|cause| text.contains(cause))
+}
