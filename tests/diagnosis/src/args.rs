@@ -75,16 +75,18 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn modes(&self) -> Vec<Mode> {
-        match self.mode.is_empty() {
-            true => Mode::ALL.to_vec(),
-            false => self.mode.clone(),
+        if self.mode.is_empty() {
+            Mode::ALL.to_vec()
+        } else {
+            self.mode.clone()
         }
     }
 
     pub(crate) fn commands(&self) -> Vec<Command> {
-        match self.only.is_empty() {
-            true => Command::value_variants().to_vec(),
-            false => self.only.clone(),
+        if self.only.is_empty() {
+            Command::value_variants().to_vec()
+        } else {
+            self.only.clone()
         }
     }
 

@@ -200,7 +200,7 @@ impl Culprit {
         made
     }
 
-    /// IPsec policy between two addresses.
+    /// Policy of `xfrm` between two addresses.
     pub(crate) fn xfrm(node: &str, source: &str, destination: &str) -> Self {
         let mut made = Self::new(What::Xfrm, Some(node));
         made.exact = alternatives(&[

@@ -140,9 +140,9 @@ mod tests {
         let text = fs::read_to_string(directory.path().join("broken.yaml")).expect("the file");
         let documents: Vec<Value> = serde_saphyr::from_multiple(&text).expect("valid YAML");
         assert_eq!(documents[0]["metadata"]["name"], "broken");
-        let patch = &documents[0]["spec"]["axes"]["fault"]["present"][0]["merge"];
+        let present = &documents[0]["spec"]["axes"]["fault"]["present"][0]["merge"];
         assert_eq!(
-            patch["spec"]["nodes"]["node-1"]["byHand"]["commands"][0],
+            present["spec"]["nodes"]["node-1"]["byHand"]["commands"][0],
             "sh -c 'exit'"
         );
     }

@@ -1,11 +1,13 @@
 //! Runs `svclab` as a program, with a time limit.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
+
+/// Interval at which a child is observed.
+const POLL: Duration = Duration::from_millis(20);
 
 /// Program `svclab` and the options of all its calls.
 #[derive(Debug)]
@@ -64,21 +66,8 @@ impl Tool {
         arguments: &[&str],
         input: Option<&Path>,
     ) -> io::Result<Output> {
-        let path = |end: &str| files.join(format!("{name}.{end}"));
-        let stdin = match input {
-            Some(input) => Stdio::from(File::open(input)?),
-            None => Stdio::null(),
-        };
         let begun = Instant::now();
-        let mut child = Command::new(&self.program)
-            .args(arguments.iter().map(OsString::from))
-            .env("SVCLAB_KERNEL", &self.kernel)
-            .env("XDG_RUNTIME_DIR", &self.runtime)
-            .env("NO_COLOR", "1")
-            .stdin(stdin)
-            .stdout(File::create(path("out"))?)
-            .stderr(File::create(path("err"))?)
-            .spawn()?;
+        let mut child = self.spawn(files, name, arguments, input)?;
         let mut timed_out = false;
         let status = loop {
             if let Some(status) = child.try_wait()? {
@@ -88,10 +77,11 @@ impl Tool {
                 timed_out = true;
                 child.kill()?;
             }
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(POLL);
         };
         let read = |end: &str| {
-            fs::read(path(end)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            fs::read(files.join(format!("{name}.{end}")))
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         };
         Ok(Output {
             code: status.code(),
@@ -100,5 +90,59 @@ impl Tool {
             duration: begun.elapsed(),
             timed_out,
         })
+    }
+
+    /// Builds a lab with `svclab up`. The lab ends with the child, which ends with this program on
+    /// Ctrl-C.
+    pub(crate) fn up(
+        &self,
+        files: &Path,
+        name: &str,
+        case: &str,
+    ) -> io::Result<Result<Child, String>> {
+        let begun = Instant::now();
+        let mut child = self.spawn(files, name, &["up", case], None)?;
+        loop {
+            // The list of namespaces is printed after the lab is built.
+            let printed = fs::read_to_string(files.join(format!("{name}.out")))?;
+            if printed.contains("svclab down") {
+                return Ok(Ok(child));
+            }
+            let ended = child.try_wait()?;
+            if ended.is_some() || begun.elapsed() > self.limit {
+                child.kill()?;
+                let output = Output {
+                    code: child.wait()?.code(),
+                    stdout: printed,
+                    stderr: fs::read_to_string(files.join(format!("{name}.err")))?,
+                    duration: begun.elapsed(),
+                    timed_out: ended.is_none(),
+                };
+                return Ok(Err(output.failure()));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn spawn(
+        &self,
+        files: &Path,
+        name: &str,
+        arguments: &[&str],
+        input: Option<&Path>,
+    ) -> io::Result<Child> {
+        let stdin = match input {
+            Some(input) => Stdio::from(File::open(input)?),
+            None => Stdio::null(),
+        };
+        Command::new(&self.program)
+            .args(arguments)
+            .env("SVCLAB_KERNEL", &self.kernel)
+            .env("XDG_RUNTIME_DIR", &self.runtime)
+            .env("NO_COLOR", "1")
+            .stdin(stdin)
+            .stdout(File::create(files.join(format!("{name}.out")))?)
+            .stderr(File::create(files.join(format!("{name}.err")))?)
+            .spawn()
     }
 }

@@ -165,10 +165,8 @@ impl Bench {
                 .run_with_input(&self.files, &name, arguments, input);
             output.map_err(|error| error.to_string())
         };
-        let up = run("up", &["up", "--detach", case], None)?;
-        if up.code != Some(0) {
-            return Err(up.failure());
-        }
+        let up = self.tool.up(&self.files, &format!("{name}.up"), case);
+        let mut lab = up.map_err(|error| error.to_string())??;
         let mut dumps = BTreeMap::new();
         let mut result = Ok(());
         for node in nodes {
@@ -189,6 +187,7 @@ impl Bench {
             dumps.insert(node.clone(), directory);
         }
         run("down", &["down", running], None)?;
+        lab.wait().map_err(|error| error.to_string())?;
         result.map(|()| dumps)
     }
 
@@ -252,9 +251,10 @@ impl Bench {
             None => healthy.dumps.keys().cloned().collect(),
         };
         let dumps = self.collect(name, &lab.broken, &lab.running, &nodes)?;
-        let good = match base.is_empty() {
-            true => healthy.dumps.clone(),
-            false => self.collect(&format!("{name}.good"), &lab.healthy, &lab.running, &nodes)?,
+        let good = if base.is_empty() {
+            healthy.dumps.clone()
+        } else {
+            self.collect(&format!("{name}.good"), &lab.healthy, &lab.running, &nodes)?
         };
         let subject = Subject {
             in_objects: faults.iter().any(|fault| fault.change.node().is_none()),

@@ -3,84 +3,100 @@
 use serde_json::{Value, json};
 
 use super::{IPVS, Kind, Mode, kind};
-use crate::draw::{Draw, Drawn};
 use crate::fault::{Change, Culprit, Fault};
 
 const AREA: &str = "components";
 
 pub(super) const KINDS: [Kind; 14] = [
-    kind("proxy-masquerade-all", AREA, Mode::ALL, masquerade_all),
-    kind("proxy-cluster-cidr-missing", AREA, Mode::ALL, |draw| {
-        cluster_cidr(draw, &Value::Null)
+    kind("proxy-masquerade-all", AREA, Mode::ALL, |_| {
+        Ok(lab(
+            "kubeProxy",
+            &["masqueradeAll", "masquerade-all"],
+            &json!({"masqueradeAll": true}),
+        ))
+    }),
+    kind("proxy-cluster-cidr-missing", AREA, Mode::ALL, |_| {
+        Ok(cluster_cidr(&Value::Null))
     }),
     kind("proxy-cluster-cidr-wrong", AREA, Mode::ALL, |draw| {
         let wrong = format!("10.{}.0.0/16", 100 + draw.random.below(100));
-        cluster_cidr(draw, &json!(wrong))
+        Ok(cluster_cidr(&json!(wrong)))
     }),
     kind("proxy-strict-arp", AREA, IPVS, |_| {
-        lab("kubeProxy", &["strictARP"], &json!({"strictARP": true}))
+        Ok(lab(
+            "kubeProxy",
+            &["strictARP"],
+            &json!({"strictARP": true}),
+        ))
     }),
     kind("proxy-missing", AREA, Mode::ALL, |_| {
-        patched(
+        Ok(patched(
             "Lab",
             &json!({"spec": {"kubeProxy": null}}),
             "kube-proxy is not installed",
             Culprit::field("kubeProxy", &["kubeProxy"]),
-        )
+        ))
     }),
     kind("flannel-wrong-network", AREA, Mode::ALL, |draw| {
         let network = format!("10.{}.0.0/16", 100 + draw.random.below(100));
-        lab(
+        Ok(lab(
             "flannel",
             &["network", "10.244.0.0/16"],
             &json!({"network": network}),
-        )
+        ))
     }),
     kind("flannel-no-masquerade", AREA, Mode::ALL, |_| {
-        lab("flannel", &["ipMasq", "ip-masq"], &json!({"ipMasq": false}))
+        Ok(lab(
+            "flannel",
+            &["ipMasq", "ip-masq"],
+            &json!({"ipMasq": false}),
+        ))
     }),
     kind("fabric-checks-sources", AREA, Mode::ALL, |_| {
-        lab(
+        Ok(lab(
             "fabric",
             &["foreignSources", "foreign source*"],
             &json!({"foreignSources": "drop"}),
-        )
+        ))
     }),
     kind("fabric-route-missing", AREA, Mode::ALL, |_| {
-        lab(
+        Ok(lab(
             "fabric",
             &["routes", "203.0.113.64/26"],
             &json!({"routes": []}),
-        )
+        ))
     }),
     kind("balancer-without-backend", AREA, Mode::ALL, |_| {
-        balancer("backends", &json!([]))
+        Ok(balancer("backends", &json!([])))
     }),
     kind("balancer-wrong-backend", AREA, Mode::ALL, |_| {
-        balancer("backends", &json!(["node-2"]))
+        Ok(balancer("backends", &json!(["node-2"])))
     }),
     kind("balancer-own-source", AREA, Mode::ALL, |_| {
-        balancer("keepSource", &json!(false))
+        Ok(balancer("keepSource", &json!(false)))
     }),
     kind("balancer-security-group", AREA, Mode::ALL, |_| {
-        balancer("securityGroup", &json!({"allow": ["203.0.113.0/24"]}))
+        Ok(balancer(
+            "securityGroup",
+            &json!({"allow": ["203.0.113.0/24"]}),
+        ))
     }),
     kind("balancer-target-pods", AREA, Mode::ALL, |_| {
-        balancer("target", &json!("pods"))
+        Ok(balancer("target", &json!("pods")))
     }),
 ];
 
 /// Makes a fault of a patch.
-pub(super) fn patched(document: &str, merge: &Value, summary: &str, culprit: Culprit) -> Drawn {
-    Ok(Fault {
+pub(super) fn patched(document: &str, merge: &Value, summary: &str, culprit: Culprit) -> Fault {
+    Fault {
         summary: summary.to_owned(),
         change: Change::Patches(vec![json!({"patch": document, "merge": merge})]),
         culprits: vec![culprit],
-    })
+    }
 }
 
 /// Changes fields of a component of the lab.
-fn lab(component: &str, names: &[&str], fields: &Value) -> Drawn {
+fn lab(component: &str, names: &[&str], fields: &Value) -> Fault {
     let merge = json!({"spec": {component: fields}});
     patched(
         "Lab",
@@ -90,24 +106,13 @@ fn lab(component: &str, names: &[&str], fields: &Value) -> Drawn {
     )
 }
 
-fn masquerade_all(_: &mut Draw<'_>) -> Drawn {
-    lab(
-        "kubeProxy",
-        &["masqueradeAll", "masquerade-all"],
-        &json!({"masqueradeAll": true}),
-    )
-}
-
-fn cluster_cidr(_: &mut Draw<'_>, value: &Value) -> Drawn {
-    lab(
-        "kubeProxy",
-        &["clusterCIDR", "cluster-cidr", "clusterCidr"],
-        &json!({"clusterCIDR": value}),
-    )
+fn cluster_cidr(value: &Value) -> Fault {
+    let names = ["clusterCIDR", "cluster-cidr", "clusterCidr"];
+    lab("kubeProxy", &names, &json!({"clusterCIDR": value}))
 }
 
 /// Puts a load balancer with a wrong property in front of the service `front`.
-fn balancer(property: &str, value: &Value) -> Drawn {
+fn balancer(property: &str, value: &Value) -> Fault {
     let merge = json!({"spec": {
         "fabric": {"routes": []},
         "loadBalancers": {"edge": {"service": "default/front", property: value}},

@@ -31,12 +31,12 @@ pub(super) const KINDS: [Kind; 20] = [
     real("real-proxy-external-policy", external_policy),
     real("real-proxy-slice-address", slice_address),
     real("real-proxy-cluster-cidr", |_| {
-        patched(
+        Ok(patched(
             "Lab",
             &json!({"spec": {"kubeProxy": {"clusterCIDR": "10.77.0.0/16"}}}),
             "kube-proxy has another cluster CIDR",
             Culprit::field("kubeProxy", &["clusterCIDR", "cluster-cidr"]),
-        )
+        ))
     }),
 ];
 
@@ -67,7 +67,7 @@ fn service(draw: &mut Draw<'_>, wanted: fn(&Value) -> bool) -> Result<Value, Str
 }
 
 /// Changes a field of a service. Answers may also name its rules by the service's name.
-fn service_field(object: &Value, names: &[&str], spec: &Value) -> Drawn {
+fn service_field(object: &Value, names: &[&str], spec: &Value) -> Fault {
     let owner = name(object);
     let summary = format!("Service {owner}: {spec}");
     let culprit = Culprit::field(&owner, names);
@@ -80,7 +80,7 @@ fn service_field(object: &Value, names: &[&str], spec: &Value) -> Drawn {
 }
 
 /// Changes a field of the only port of a service.
-fn port_field(object: &Value, field: &str, value: &Value) -> Drawn {
+fn port_field(object: &Value, field: &str, value: &Value) -> Fault {
     let mut ports = object["spec"]["ports"].clone();
     ports[0][field] = value.clone();
     let text = value.to_string();
@@ -93,54 +93,66 @@ fn port_field(object: &Value, field: &str, value: &Value) -> Drawn {
 
 fn external_policy(draw: &mut Draw<'_>) -> Drawn {
     let object = service(draw, |spec| spec["type"] == "NodePort")?;
-    service_field(
+    Ok(service_field(
         &object,
         &["externalTrafficPolicy", "no local endpoints"],
         &json!({"externalTrafficPolicy": "Local"}),
-    )
+    ))
 }
 
 fn internal_policy(draw: &mut Draw<'_>) -> Drawn {
     let object = service(draw, |_| true)?;
-    service_field(
+    Ok(service_field(
         &object,
         &["internalTrafficPolicy", "no local endpoints"],
         &json!({"internalTrafficPolicy": "Local"}),
-    )
+    ))
 }
 
 fn affinity(draw: &mut Draw<'_>) -> Drawn {
     let object = service(draw, |spec| spec["selector"]["app"] == "web")?;
-    service_field(
+    Ok(service_field(
         &object,
         &["sessionAffinity", "affinity"],
         &json!({"sessionAffinity": "ClientIP"}),
-    )
+    ))
 }
 
 fn source_ranges(draw: &mut Draw<'_>) -> Drawn {
     let object = service(draw, |spec| spec["type"] == "LoadBalancer")?;
     let range = format!("198.18.{}.0/24", draw.random.below(250));
-    service_field(
+    Ok(service_field(
         &object,
         &["loadBalancerSourceRanges", "source range*", &range],
         &json!({"loadBalancerSourceRanges": [range]}),
-    )
+    ))
 }
 
 fn target_port(draw: &mut Draw<'_>) -> Drawn {
     let object = service(draw, |_| true)?;
-    port_field(&object, "targetPort", &json!(9000 + draw.random.below(900)))
+    Ok(port_field(
+        &object,
+        "targetPort",
+        &json!(9000 + draw.random.below(900)),
+    ))
 }
 
 fn port(draw: &mut Draw<'_>) -> Drawn {
     let object = service(draw, |spec| spec["type"].is_null())?;
-    port_field(&object, "port", &json!(7000 + draw.random.below(900)))
+    Ok(port_field(
+        &object,
+        "port",
+        &json!(7000 + draw.random.below(900)),
+    ))
 }
 
 fn node_port(draw: &mut Draw<'_>) -> Drawn {
     let object = service(draw, |spec| spec["type"] == "NodePort")?;
-    port_field(&object, "nodePort", &json!(31_000 + draw.random.below(900)))
+    Ok(port_field(
+        &object,
+        "nodePort",
+        &json!(31_000 + draw.random.below(900)),
+    ))
 }
 
 fn protocol(draw: &mut Draw<'_>) -> Drawn {
@@ -149,16 +161,16 @@ fn protocol(draw: &mut Draw<'_>) -> Drawn {
         Some("UDP") => "TCP",
         _ => "UDP",
     };
-    port_field(&object, "protocol", &json!(other))
+    Ok(port_field(&object, "protocol", &json!(other)))
 }
 
 fn selector(draw: &mut Draw<'_>) -> Drawn {
     let object = service(draw, |_| true)?;
-    service_field(
+    Ok(service_field(
         &object,
         &["selector", "no endpoints", "has no endpoints"],
         &json!({"selector": {"app": "nothing"}}),
-    )
+    ))
 }
 
 fn service_type(draw: &mut Draw<'_>) -> Drawn {
@@ -167,11 +179,11 @@ fn service_type(draw: &mut Draw<'_>) -> Drawn {
     if let Some(port) = ports[0].as_object_mut() {
         port.remove("nodePort");
     }
-    service_field(
+    Ok(service_field(
         &object,
         &["type", "nodePort", "node port"],
         &json!({"type": "ClusterIP", "ports": ports}),
-    )
+    ))
 }
 
 fn balancer_address(draw: &mut Draw<'_>) -> Drawn {
@@ -182,12 +194,12 @@ fn balancer_address(draw: &mut Draw<'_>) -> Drawn {
     let ip = object["status"]["loadBalancer"]["ingress"][0]["ip"].clone();
     let merge = json!({"status": {"loadBalancer": {"ingress": [{"ip": ip, "ipMode": "Proxy"}]}}});
     let culprit = Culprit::field(&owner, &["ipMode", "status.loadBalancer"]);
-    patched(
+    Ok(patched(
         &format!("Service/{owner}"),
         &merge,
         &format!("Service {owner}: ipMode: Proxy"),
         culprit,
-    )
+    ))
 }
 
 fn proxy_name(draw: &mut Draw<'_>) -> Drawn {
@@ -196,12 +208,12 @@ fn proxy_name(draw: &mut Draw<'_>) -> Drawn {
     let label = "service.kubernetes.io/service-proxy-name";
     let merge = json!({"metadata": {"labels": {label: "other"}}});
     let culprit = Culprit::field(&owner, &["service-proxy-name", "labels"]);
-    patched(
+    Ok(patched(
         &format!("Service/{owner}"),
         &merge,
         &format!("Service {owner}: label {label}"),
         culprit,
-    )
+    ))
 }
 
 /// Chooses a pod that serves a port.
@@ -230,12 +242,12 @@ fn container_port(draw: &mut Draw<'_>) -> Drawn {
         ],
     );
     let summary = format!("Pod {owner}: containerPort: {port}");
-    patched(
+    Ok(patched(
         &format!("Pod/{owner}"),
         &json!({"spec": {"containers": containers}}),
         &summary,
         culprit,
-    )
+    ))
 }
 
 fn pod_labels(draw: &mut Draw<'_>) -> Drawn {
@@ -243,12 +255,12 @@ fn pod_labels(draw: &mut Draw<'_>) -> Drawn {
     let owner = name(&object);
     let culprit = Culprit::field(&owner, &["labels", "no endpoints"]);
     let merge = json!({"metadata": {"labels": {"app": "other"}}});
-    patched(
+    Ok(patched(
         &format!("Pod/{owner}"),
         &merge,
         &format!("Pod {owner}: other label"),
         culprit,
-    )
+    ))
 }
 
 fn not_ready(draw: &mut Draw<'_>) -> Drawn {
@@ -256,12 +268,12 @@ fn not_ready(draw: &mut Draw<'_>) -> Drawn {
     let owner = name(&object);
     let culprit = Culprit::field(&owner, &["conditions", "Ready", "no endpoints"]);
     let merge = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-    patched(
+    Ok(patched(
         &format!("Pod/{owner}"),
         &merge,
         &format!("Pod {owner}: not ready"),
         culprit,
-    )
+    ))
 }
 
 /// Replaces the endpoints of a service by a slice with a wrong address.

@@ -2,7 +2,7 @@
 
 use super::{IPTABLES_OR_IPVS, Kind, Mode, kind};
 use crate::draw::{Draw, Drawn, commands};
-use crate::fault::Culprit;
+use crate::fault::{Culprit, Fault};
 
 const AREA: &str = "foreign rules";
 
@@ -44,13 +44,13 @@ pub(super) const KINDS: [Kind; 24] = [
 ];
 
 /// Inserts a rule on a node in front of a chain. `text` identifies the rule.
-fn insert(node: &str, table: &str, chain: &str, rule: &str, text: &str) -> Drawn {
+fn insert(node: &str, table: &str, chain: &str, rule: &str, text: &str) -> Fault {
     let command = format!("iptables -t {table} -I {chain} 1 {rule}");
-    Ok(commands(
+    commands(
         node,
         &[command],
         vec![Culprit::rule(node, chain, &[text, rule])],
-    ))
+    )
 }
 
 /// Inserts a rule for packets to an endpoint into FORWARD of the callers' node.
@@ -58,7 +58,7 @@ fn to_endpoint(draw: &mut Draw<'_>, table: &str, chain: &str, action: &str) -> D
     let node = draw.client_node()?;
     let endpoint = draw.endpoint(node)?;
     let rule = format!("-d {endpoint}/32 {action}");
-    insert(&node.name, table, chain, &rule, &rule)
+    Ok(insert(&node.name, table, chain, &rule, &rule))
 }
 
 fn drop_forward(draw: &mut Draw<'_>) -> Drawn {
@@ -68,13 +68,13 @@ fn drop_forward(draw: &mut Draw<'_>) -> Drawn {
 fn drop_raw(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let device = draw.pick(node.links(), "interface")?;
-    insert(
+    Ok(insert(
         &node.name,
         "raw",
         "PREROUTING",
         &format!("-i {device} -p tcp -j DROP"),
         &device,
-    )
+    ))
 }
 
 fn drop_source(draw: &mut Draw<'_>) -> Drawn {
@@ -84,31 +84,31 @@ fn drop_source(draw: &mut Draw<'_>) -> Drawn {
         .into_iter()
         .filter(|(_, device, _)| device.starts_with("cni"));
     let pod = draw.pick(pods.collect(), "pod")?.0;
-    insert(
+    Ok(insert(
         &node.name,
         "mangle",
         "PREROUTING",
         &format!("-s {pod}/32 -j DROP"),
         &pod,
-    )
+    ))
 }
 
 fn drop_tunnel(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.node()?;
-    insert(
+    Ok(insert(
         &node.name,
         "filter",
         "INPUT",
         "-p udp -m udp --dport 8472 -j DROP",
         "--dport 8472",
-    )
+    ))
 }
 
 fn drop_replies(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let endpoint = draw.endpoint(node)?;
     let rule = format!("-s {endpoint}/32 -m conntrack --ctstate ESTABLISHED -j DROP");
-    insert(&node.name, "filter", "FORWARD", &rule, &endpoint)
+    Ok(insert(&node.name, "filter", "FORWARD", &rule, &endpoint))
 }
 
 fn drop_at_random(draw: &mut Draw<'_>) -> Drawn {
@@ -119,7 +119,13 @@ fn drop_at_random(draw: &mut Draw<'_>) -> Drawn {
 fn drop_long(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let rule = "-p tcp -m length --length 61:65535 -j DROP";
-    insert(&node.name, "mangle", "FORWARD", rule, "--length 61:65535")
+    Ok(insert(
+        &node.name,
+        "mangle",
+        "FORWARD",
+        rule,
+        "--length 61:65535",
+    ))
 }
 
 fn drop_legacy(draw: &mut Draw<'_>) -> Drawn {
@@ -173,7 +179,7 @@ fn return_early(draw: &mut Draw<'_>) -> Drawn {
         0 => ("KUBE-SERVICES", "-p tcp -j RETURN"),
         _ => ("KUBE-POSTROUTING", "-j RETURN"),
     };
-    insert(&node.name, "nat", chain, rule, rule)
+    Ok(insert(&node.name, "nat", chain, rule, rule))
 }
 
 fn accept_early(draw: &mut Draw<'_>) -> Drawn {
@@ -183,24 +189,24 @@ fn accept_early(draw: &mut Draw<'_>) -> Drawn {
         return Err("an ACCEPT in one base chain does not end other base chains".to_owned());
     }
     let chain = draw.pick_text(&["PREROUTING", "OUTPUT"]);
-    insert(
+    Ok(insert(
         &node.name,
         "nat",
         chain,
         "-p tcp -j ACCEPT",
         "-p tcp -j ACCEPT",
-    )
+    ))
 }
 
 fn masquerade_prevented(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
-    insert(
+    Ok(insert(
         &node.name,
         "nat",
         "POSTROUTING",
         "-o eth0 -j RETURN",
         "-o eth0 -j RETURN",
-    )
+    ))
 }
 
 fn foreign_source(draw: &mut Draw<'_>) -> Drawn {
@@ -218,19 +224,19 @@ fn foreign_destination(draw: &mut Draw<'_>) -> Drawn {
     let chain = draw.pick_text(&["PREROUTING", "OUTPUT"]);
     let target = format!("10.244.2.{}", 200 + draw.random.below(50));
     let rule = format!("-p tcp -m tcp --dport 80 -j DNAT --to-destination {target}:80");
-    insert(&node.name, "nat", chain, &rule, &target)
+    Ok(insert(&node.name, "nat", chain, &rule, &target))
 }
 
 fn mark_cleared(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let rule = "-j MARK --set-xmark 0x0/0x4000";
-    insert(
+    Ok(insert(
         &node.name,
         "mangle",
         "POSTROUTING",
         rule,
         "--set-xmark 0x0/0x4000",
-    )
+    ))
 }
 
 fn policy_drop(draw: &mut Draw<'_>) -> Drawn {
@@ -248,32 +254,32 @@ fn notrack(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let device = draw.pick_text(&["cni0", "eth0", "flannel.1"]);
     let rule = format!("-i {device} -j CT --notrack");
-    insert(&node.name, "raw", "PREROUTING", &rule, "--notrack")
+    Ok(insert(&node.name, "raw", "PREROUTING", &rule, "--notrack"))
 }
 
 fn zone(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let device = draw.pick_text(&["cni0", "eth0", "flannel.1"]);
     let zone = format!("--zone {}", 2 + draw.random.below(90));
-    insert(
+    Ok(insert(
         &node.name,
         "raw",
         "PREROUTING",
         &format!("-i {device} -j CT {zone}"),
         &zone,
-    )
+    ))
 }
 
 fn ttl(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let device = draw.pick_text(&["cni0", "eth0", "flannel.1"]);
-    insert(
+    Ok(insert(
         &node.name,
         "mangle",
         "PREROUTING",
         &format!("-i {device} -j TTL --ttl-set 1"),
         "--ttl-set 1",
-    )
+    ))
 }
 
 fn foreign_table(draw: &mut Draw<'_>) -> Drawn {

@@ -1,4 +1,4 @@
-//! Faults in sysctls, queueing disciplines, IPsec policies and conntrack.
+//! Faults in sysctls, queueing disciplines, policies of `xfrm` and conntrack.
 
 use super::{Kind, Mode, kind};
 use crate::draw::{Draw, Drawn, commands};
@@ -87,23 +87,25 @@ fn sysctl(draw: &mut Draw<'_>, name: &str, value: &str) -> Drawn {
 
 fn rp_filter(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.node()?;
-    // Packets of the tunnel arrive from a network whose route is moved to the uplink.
-    let routes = node
-        .routes()
-        .into_iter()
-        .filter(|route| route.rest.contains("flannel"));
-    let route = draw.pick(routes.collect(), "route into the tunnel")?;
+    // Replies of the other node's pods arrive through the tunnel, and a route to them through the
+    // uplink makes the path asymmetric.
+    let routes = node.routes();
+    let pods = routes.iter().find(|route| route.rest.contains("flannel"));
+    let pods = half(
+        &pods
+            .ok_or("the node has no route into the tunnel")?
+            .destination,
+    );
+    let uplink = routes.iter().find(|route| route.destination == "default");
+    let uplink = &uplink.ok_or("the node has no default route")?.rest;
     let name = "net.ipv4.conf.all.rp_filter";
     let all = [
         format!("sysctl -w {name}=1"),
-        format!(
-            "ip route add {} dev eth0 via 192.168.1.1 onlink metric 0",
-            half(&route.destination)
-        ),
+        format!("ip route add {pods} {uplink}"),
     ];
     let culprits = vec![
         Culprit::sysctl(&node.name, name),
-        Culprit::route(&node.name, &half(&route.destination)),
+        Culprit::route(&node.name, &pods),
     ];
     Ok(commands(&node.name, &all, culprits))
 }
@@ -172,19 +174,19 @@ fn stale(draw: &mut Draw<'_>, protocol: &str, service: &str, port: u16, state: &
         .filter(|object| object["metadata"]["name"] == service)
         .find_map(|object| object["spec"]["clusterIP"].as_str())
         .ok_or("the lab lacks the service")?;
-    let stale = format!("10.244.2.{}", 200 + draw.random.below(50));
+    let gone = format!("10.244.2.{}", 200 + draw.random.below(50));
     let command = format!(
         "sh -c 'for port in $(seq 40000 40499); do conntrack -I -p {protocol} -s {caller} -d {address} \
-         --sport $port --dport {port} -r {stale} -q {source} --reply-port-src {port} \
+         --sport $port --dport {port} -r {gone} -q {source} --reply-port-src {port} \
          --reply-port-dst $port -t 600 {state} || exit; done'"
     );
     let mut fault = commands(
         &node.name,
         &[command],
-        vec![Culprit::connection(&node.name, &stale)],
+        vec![Culprit::connection(&node.name, &gone)],
     );
     fault.summary = format!(
-        "{}: conntrack entries of {protocol} to {address} with endpoint {stale}",
+        "{}: conntrack entries of {protocol} to {address} with endpoint {gone}",
         node.name
     );
     Ok(fault)

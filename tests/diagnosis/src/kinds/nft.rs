@@ -2,7 +2,7 @@
 
 use super::{Kind, NFTABLES, kind};
 use crate::draw::{Draw, Drawn, commands};
-use crate::fault::Culprit;
+use crate::fault::{Culprit, Fault};
 use crate::state::{NodeState, Rule};
 
 const AREA: &str = "nftables";
@@ -73,7 +73,7 @@ fn by_handle(action: &str, rule: &Rule, new: &str) -> String {
     )
 }
 
-fn delete(node: &NodeState, rule: &Rule) -> Drawn {
+fn delete(node: &NodeState, rule: &Rule) -> Fault {
     let mut fault = commands(
         &node.name,
         &[by_handle("delete", rule, "")],
@@ -87,7 +87,7 @@ fn delete(node: &NodeState, rule: &Rule) -> Drawn {
         "{}: delete rule {} of {}: {}",
         node.name, rule.number, rule.chain, rule.text
     );
-    Ok(fault)
+    fault
 }
 
 fn replace(node: &NodeState, rule: &Rule, old: &str, new: &str) -> Drawn {
@@ -107,28 +107,28 @@ fn replace(node: &NodeState, rule: &Rule, old: &str, new: &str) -> Drawn {
     Ok(fault)
 }
 
-fn delete_element(node: &NodeState, set: &str, element: &str) -> Drawn {
+fn delete_element(node: &NodeState, set: &str, element: &str) -> Fault {
     let command = format!("nft 'delete element {TABLE} {set} {{ {} }}'", key(element));
-    Ok(commands(
+    commands(
         &node.name,
         &[command],
         vec![Culprit::entry(&node.name, set, key(element))],
-    ))
+    )
 }
 
-fn add_element(node: &NodeState, set: &str, element: &str) -> Drawn {
+fn add_element(node: &NodeState, set: &str, element: &str) -> Fault {
     let command = format!("nft 'add element {TABLE} {set} {{ {element} }}'");
-    Ok(commands(
+    commands(
         &node.name,
         &[command],
         vec![Culprit::entry(&node.name, set, key(element))],
-    ))
+    )
 }
 
 fn missing_element(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let element = pick_element(draw, node, "service-ips")?;
-    delete_element(node, "service-ips", &element)
+    Ok(delete_element(node, "service-ips", &element))
 }
 
 fn wrong_element(draw: &mut Draw<'_>) -> Drawn {
@@ -157,48 +157,52 @@ fn wrong_element(draw: &mut Draw<'_>) -> Drawn {
 fn missing_node_port(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let element = pick_element(draw, node, "service-nodeports")?;
-    delete_element(node, "service-nodeports", &element)
+    Ok(delete_element(node, "service-nodeports", &element))
 }
 
 fn missing_node_address(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let element = pick_element(draw, node, "nodeport-ips")?;
-    delete_element(node, "nodeport-ips", &element)
+    Ok(delete_element(node, "nodeport-ips", &element))
 }
 
 fn rejected_service(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let element = pick_element(draw, node, "service-ips")?;
     let verdict = draw.pick_text(&["drop", "goto reject-chain"]);
-    add_element(
+    Ok(add_element(
         node,
         "no-endpoint-services",
         &format!("{} : {verdict}", key(&element)),
-    )
+    ))
 }
 
 fn rejected_node_port(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let element = pick_element(draw, node, "service-nodeports")?;
     let verdict = draw.pick_text(&["drop", "goto reject-chain"]);
-    add_element(
+    Ok(add_element(
         node,
         "no-endpoint-nodeports",
         &format!("{} : {verdict}", key(&element)),
-    )
+    ))
 }
 
 fn extra_cluster_ip(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     // The check is after DNAT.
     let endpoint = draw.endpoint(node)?;
-    add_element(node, "cluster-ips", &endpoint)
+    Ok(add_element(node, "cluster-ips", &endpoint))
 }
 
 fn extra_firewall(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let element = pick_element(draw, node, "service-ips")?;
-    add_element(node, "firewall-ips", &format!("{} : drop", key(&element)))
+    Ok(add_element(
+        node,
+        "firewall-ips",
+        &format!("{} : drop", key(&element)),
+    ))
 }
 
 fn source_range(draw: &mut Draw<'_>) -> Drawn {
@@ -217,25 +221,25 @@ fn source_range(draw: &mut Draw<'_>) -> Drawn {
 fn missing_hook(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let rule = pick_rule(draw, node, "nat-", "jump")?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn missing_dnat(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let rule = pick_rule(draw, node, "endpoint-", "dnat to")?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn missing_mark(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let rule = pick_rule(draw, node, "external-", "jump mark-for-masquerade")?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn missing_masquerade(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let rule = pick_rule(draw, node, "masquerading", "masquerade")?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn inserted_drop(draw: &mut Draw<'_>) -> Drawn {

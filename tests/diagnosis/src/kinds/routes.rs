@@ -163,8 +163,11 @@ fn rule_action(draw: &mut Draw<'_>, action: &str) -> Drawn {
 fn rule_table(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let selector = selector(draw, node)?;
+    let routes = node.routes();
+    let default = routes.iter().find(|route| route.destination == "default");
+    let default = &default.ok_or("the node has no default route")?.rest;
     let all = [
-        "ip route add default via 192.168.1.1 dev eth0 table 100".to_owned(),
+        format!("ip route add default {default} table 100"),
         format!("ip rule add {selector} lookup 100 pref 500"),
     ];
     let culprit = Culprit::routing_rule(&node.name, &selector, "100");

@@ -2,7 +2,7 @@
 
 use super::{IPTABLES, IPTABLES_OR_IPVS, Kind, Mode, kind};
 use crate::draw::{Draw, Drawn, commands};
-use crate::fault::Culprit;
+use crate::fault::{Culprit, Fault};
 use crate::state::{NodeState, Rule, word_after};
 
 const AREA: &str = "iptables rules";
@@ -77,18 +77,22 @@ fn identity(rule: &Rule) -> &str {
         .unwrap_or(&rule.text)
 }
 
-fn delete(node: &NodeState, rule: &Rule) -> Drawn {
-    let command = format!(
-        "iptables -t {} -D {} {}",
-        rule.table, rule.chain, rule.number
-    );
-    let target = word_after(&rule.text, "-j").unwrap_or_default();
-    let texts = [identity(rule), target, rule.text.as_str()];
-    Ok(commands(
+fn delete(node: &NodeState, rule: &Rule) -> Fault {
+    let Rule {
+        table,
+        chain,
+        number,
+        text,
+    } = rule;
+    let target = word_after(text, "-j").unwrap_or_default();
+    let culprit = Culprit::missing_rule(&node.name, chain, &[identity(rule), target, text]);
+    let mut fault = commands(
         &node.name,
-        &[command],
-        vec![Culprit::missing_rule(&node.name, &rule.chain, &texts)],
-    ))
+        &[format!("iptables -t {table} -D {chain} {number}")],
+        vec![culprit],
+    );
+    fault.summary = format!("{}: iptables -t {table} -D {chain} {text}", node.name);
+    fault
 }
 
 /// Replaces a part of a rule.
@@ -111,25 +115,25 @@ fn replace(node: &NodeState, rule: &Rule, old: &str, new: &str) -> Drawn {
 fn missing_service(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let rule = pick_rule(draw, node, "KUBE-SERVICES", &["-d ", "-j KUBE-"])?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn missing_endpoint(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let rule = pick_rule(draw, node, "KUBE-SV", &["-j KUBE-SEP-"])?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn missing_dnat(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let rule = pick_rule(draw, node, "KUBE-SEP-", &["-j DNAT"])?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn missing_mark(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let rule = pick_rule(draw, node, "KUBE-EXT-", &["-j KUBE-MARK-MASQ"])?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn missing_hairpin_mark(draw: &mut Draw<'_>) -> Drawn {
@@ -140,13 +144,13 @@ fn missing_hairpin_mark(draw: &mut Draw<'_>) -> Drawn {
         "KUBE-SEP-",
         &["-j KUBE-MARK-MASQ", "default/echo"],
     )?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn missing_masquerade(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let rule = pick_rule(draw, node, "KUBE-POSTROUTING", &["-j MASQUERADE"])?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn missing_hook(draw: &mut Draw<'_>) -> Drawn {
@@ -155,13 +159,13 @@ fn missing_hook(draw: &mut Draw<'_>) -> Drawn {
         rule.table == "nat" && !rule.chain.starts_with("KUBE-") && rule.text.contains("-j KUBE-")
     });
     let rule = draw.pick(hooks.collect(), "jump to a chain of kube-proxy")?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn missing_flannel(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.node()?;
     let rule = pick_rule(draw, node, "FLANNEL-POSTRTG", &["-j MASQUERADE"])?;
-    delete(node, &rule)
+    Ok(delete(node, &rule))
 }
 
 fn flushed_chain(draw: &mut Draw<'_>) -> Drawn {

@@ -10,6 +10,8 @@ use crate::tool::Output;
 pub(crate) struct Answer {
     /// Statements of the answer, one per cause.
     pub(crate) statements: Vec<String>,
+    /// Objects that the command lists as not examined.
+    pub(crate) notes: Vec<String>,
     /// Whether statements are sentences, of which only some give a cause.
     pub(crate) prose: bool,
     /// Whether the answer states that nothing is wrong.
@@ -26,6 +28,7 @@ impl Answer {
     /// Joins the answers for two nodes. Nothing is wrong if nothing is wrong on both.
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.statements.extend(other.statements);
+        self.notes.extend(other.notes);
         self.all_clear &= other.all_clear;
         self.cures |= other.cures;
         self.trials += other.trials;
@@ -161,15 +164,14 @@ pub(crate) fn journeys(document: &Value, failing: &[String]) -> Answer {
         .flat_map(|connection| list(connection, "conclusion"))
         .map(statement)
         .collect();
-    statements.extend(
-        list(document, "nodes")
-            .flat_map(|node| list(node, "omitted"))
-            .map(statement),
-    );
     statements.sort();
     statements.dedup();
     Answer {
         statements,
+        notes: list(document, "nodes")
+            .flat_map(|node| list(node, "omitted"))
+            .map(statement)
+            .collect(),
         prose: true,
         all_clear: case["expected"] == true,
         ..Answer::default()

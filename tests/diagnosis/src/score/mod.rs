@@ -38,6 +38,16 @@ pub(crate) fn grade(answer: &Answer, culprits: &[Culprit]) -> Grade {
                 grade => grade,
             })
     });
+    // A note may list all objects of a kind, so it only counts if it names this object.
+    let noted = answer.notes.iter().any(|note| {
+        let mut grades = culprits
+            .iter()
+            .map(|culprit| grade_statement(note, culprit));
+        grades.any(|grade| grade == Grade::Exact)
+    });
+    if noted {
+        return Grade::Exact;
+    }
     let best = named.max().unwrap_or(Grade::Nothing);
     let has_cause = || {
         answer
