@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Fault of a kind, drawn for one healthy lab.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
-    /// One line for the reader of the table.
+    /// Description in one line.
     pub(crate) summary: String,
     pub(crate) change: Change,
     /// Objects at fault. An answer is correct if it names one of them.

@@ -63,7 +63,7 @@ fn selected(arguments: &Arguments) -> Vec<Kind> {
                 .iter()
                 .any(|name| kind.name.starts_with(name.as_str()))
     };
-    kinds::all().into_iter().filter(is_selected).collect()
+    kinds::library().into_iter().filter(is_selected).collect()
 }
 
 fn json(trials: &[Trial]) -> String {
@@ -128,7 +128,7 @@ fn absolute(path: PathBuf) -> PathBuf {
 /// Returns the trials in the order in which they are printed.
 fn tasks(arguments: &Arguments, kinds: &[Kind]) -> Vec<Task> {
     let mut tasks = Vec::new();
-    let all = kinds::all();
+    let all = kinds::library();
     for kind in kinds {
         for mode in arguments
             .modes()

@@ -1,4 +1,4 @@
-//! One trial: breaks the healthy lab with one fault or two, checks that probes fail, and asks the
+//! Runs a trial: breaks the healthy lab with one fault or two, checks that probes fail, and asks the
 //! commands for the cause.
 
 use std::collections::BTreeMap;
@@ -238,6 +238,9 @@ impl Bench {
         let base = self.base(task)?;
         let lab = self.write(name, task.mode, &base, &faults.iter().collect::<Vec<_>>())?;
         let failing = self.failing(name, &lab.broken)?;
+        if failing.is_empty() {
+            return Ok(Status::DoesNotShow);
+        }
         let nodes: Vec<String> = match faults
             .iter()
             .map(|fault| fault.change.node())
@@ -298,6 +301,16 @@ impl Bench {
         name: &str,
     ) -> Result<(Fault, bool), String> {
         let base = self.base(task)?;
+        if !base.is_empty() {
+            let lab = self.write(&format!("{name}-healthy"), task.mode, &base, &[])?;
+            let failing = self.failing(&format!("{name}-healthy"), &lab.healthy)?;
+            if !failing.is_empty() {
+                return Err(format!(
+                    "probes fail without the fault: {}",
+                    failing.join(", ")
+                ));
+            }
+        }
         let mut last = Err("no draw".to_owned());
         for redraw in 0..MAX_DRAWS {
             let mut draw = Draw {

@@ -6,7 +6,7 @@ use crate::fault::{Culprit, Fault};
 
 const AREA: &str = "foreign rules";
 
-pub(super) const KINDS: [Kind; 24] = [
+pub(super) const KINDS: [Kind; 26] = [
     kind("drop-forward", AREA, Mode::ALL, drop_forward),
     kind("drop-raw", AREA, Mode::ALL, drop_raw),
     kind("drop-source", AREA, Mode::ALL, drop_source),
@@ -39,6 +39,8 @@ pub(super) const KINDS: [Kind; 24] = [
     kind("notrack", AREA, Mode::ALL, notrack),
     kind("conntrack-zone", AREA, Mode::ALL, zone),
     kind("ttl", AREA, Mode::ALL, ttl),
+    kind("tcpmss", AREA, Mode::ALL, tcpmss),
+    kind("drop-owner", AREA, Mode::ALL, drop_owner),
     kind("nft-foreign-table", AREA, Mode::ALL, foreign_table),
     kind("nft-foreign-device-hook", AREA, Mode::ALL, device_hook),
 ];
@@ -112,8 +114,10 @@ fn drop_replies(draw: &mut Draw<'_>) -> Drawn {
 }
 
 fn drop_at_random(draw: &mut Draw<'_>) -> Drawn {
-    let action = "-m statistic --mode random --probability 0.90000000000 -j DROP";
-    to_endpoint(draw, "filter", "FORWARD", action)
+    let node = draw.client_node()?;
+    let matched = format!("-d {}/32 -m statistic", draw.endpoint(node)?);
+    let rule = format!("{matched} --mode random --probability 0.90000000000 -j DROP");
+    Ok(insert(&node.name, "filter", "FORWARD", &rule, &matched))
 }
 
 fn drop_long(draw: &mut Draw<'_>) -> Drawn {
@@ -280,6 +284,24 @@ fn ttl(draw: &mut Draw<'_>) -> Drawn {
         &format!("-i {device} -j TTL --ttl-set 1"),
         "--ttl-set 1",
     ))
+}
+
+fn tcpmss(draw: &mut Draw<'_>) -> Drawn {
+    let node = draw.client_node()?;
+    let rule = "-p tcp --syn -j TCPMSS --set-mss 9000";
+    Ok(insert(
+        &node.name,
+        "mangle",
+        "FORWARD",
+        rule,
+        "--set-mss 9000",
+    ))
+}
+
+fn drop_owner(draw: &mut Draw<'_>) -> Drawn {
+    let node = draw.client_node()?;
+    let rule = "-p tcp -m owner --uid-owner 0 -j DROP";
+    Ok(insert(&node.name, "filter", "OUTPUT", rule, "--uid-owner"))
 }
 
 fn foreign_table(draw: &mut Draw<'_>) -> Drawn {

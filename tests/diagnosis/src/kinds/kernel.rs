@@ -6,7 +6,7 @@ use crate::fault::Culprit;
 
 const AREA: &str = "kernel settings";
 
-pub(super) const KINDS: [Kind; 23] = [
+pub(super) const KINDS: [Kind; 25] = [
     kind("sysctl-rp-filter", AREA, Mode::ALL, rp_filter),
     kind("sysctl-ip-forward", AREA, Mode::ALL, |draw| {
         sysctl(draw, "net.ipv4.ip_forward", "0")
@@ -63,6 +63,10 @@ pub(super) const KINDS: [Kind; 23] = [
     kind("qdisc-slow", AREA, Mode::ALL, |draw| {
         qdisc(draw, "tbf rate 8bit burst 10 latency 1ms", "tbf")
     }),
+    kind("qdisc-netem", AREA, Mode::ALL, |draw| {
+        qdisc(draw, "netem loss 100%", "netem")
+    }),
+    kind("tc-filter-drop", AREA, Mode::ALL, filter),
     kind("xfrm-block", AREA, Mode::ALL, xfrm),
     kind("conntrack-stale-udp", AREA, Mode::ALL, stale_udp),
     kind("conntrack-stale-tcp", AREA, Mode::ALL, stale_tcp),
@@ -135,6 +139,17 @@ fn qdisc(draw: &mut Draw<'_>, setting: &str, name: &str) -> Drawn {
         &[command],
         vec![Culprit::qdisc(&node.name, device, name)],
     ))
+}
+
+fn filter(draw: &mut Draw<'_>) -> Drawn {
+    let node = draw.node()?;
+    let device = draw.pick_text(&["cni0", "eth0", "flannel.1"]);
+    let all = [
+        format!("tc qdisc add dev {device} clsact"),
+        format!("tc filter add dev {device} ingress matchall action drop"),
+    ];
+    let culprit = Culprit::qdisc(&node.name, device, "filter");
+    Ok(commands(&node.name, &all, vec![culprit]))
 }
 
 fn xfrm(draw: &mut Draw<'_>) -> Drawn {

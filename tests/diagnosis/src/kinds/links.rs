@@ -8,7 +8,7 @@ use crate::state::NodeState;
 const AREA: &str = "links";
 const TUNNEL: &str = "flannel.1";
 
-pub(super) const KINDS: [Kind; 29] = [
+pub(super) const KINDS: [Kind; 34] = [
     kind("neighbour-wrong-pod", AREA, Mode::ALL, wrong_pod_neighbour),
     kind(
         "neighbour-wrong-tunnel",
@@ -87,6 +87,11 @@ pub(super) const KINDS: [Kind; 29] = [
     }),
     kind("tunnel-wrong-local", AREA, Mode::ALL, wrong_local),
     kind("tunnel-missing", AREA, Mode::ALL, missing_tunnel),
+    kind("tunnel-ipip", AREA, Mode::ALL, ipip),
+    kind("bridge-vlan-filtering", AREA, Mode::ALL, vlan_filtering),
+    kind("pod-route-missing", AREA, Mode::ALL, |_| in_pod()),
+    kind("pod-mtu", AREA, Mode::ALL, |_| in_pod()),
+    kind("pod-neighbour-wrong", AREA, Mode::ALL, |_| in_pod()),
 ];
 
 /// Locally administered hardware address that no interface has.
@@ -298,7 +303,8 @@ fn extra_service_address(draw: &mut Draw<'_>) -> Drawn {
     ))
 }
 
-/// Makes the tunnel anew with another property, and all that was on the interface.
+/// Replaces the tunnel by one with another property, and restores its addresses, neighbours and
+/// routes.
 fn rebuild(node: &NodeState, peer: &NodeState, properties: &str, names: &[&str]) -> Drawn {
     let mut all = vec![
         format!("ip link del {TUNNEL}"),
@@ -388,4 +394,43 @@ fn missing_tunnel(draw: &mut Draw<'_>) -> Drawn {
         &[format!("ip link del {TUNNEL}")],
         vec![culprit],
     ))
+}
+
+/// Sends packets to the other node's pods into a tunnel that its node does not have.
+fn ipip(draw: &mut Draw<'_>) -> Drawn {
+    let node = draw.client_node()?;
+    let peer = draw
+        .state
+        .other_node(&node.name)
+        .ok_or("the lab has one node")?;
+    let (local, remote) = (uplink_address(node)?, uplink_address(peer)?);
+    let endpoint = draw.endpoint(node)?;
+    let all = [
+        format!("ip link add tunl9 type ipip local {local} remote {remote}"),
+        "ip link set tunl9 up".to_owned(),
+        format!("ip route add {endpoint}/32 dev tunl9"),
+    ];
+    let culprits = vec![
+        Culprit::route(&node.name, &endpoint),
+        Culprit::link(&node.name, "tunl9", &["ipip", "tunnel"]),
+    ];
+    Ok(commands(&node.name, &all, culprits))
+}
+
+fn vlan_filtering(draw: &mut Draw<'_>) -> Drawn {
+    let node = draw.client_node()?;
+    let port = draw.pick(node.bridge_ports(), "port of a bridge")?;
+    let all = [
+        "ip link set cni0 type bridge vlan_filtering 1".to_owned(),
+        format!("bridge vlan del dev {port} vid 1"),
+    ];
+    let culprits = vec![
+        Culprit::link(&node.name, "cni0", &["vlan_filtering", "vlan"]),
+        Culprit::link(&node.name, &port, &["vlan"]),
+    ];
+    Ok(commands(&node.name, &all, culprits))
+}
+
+fn in_pod() -> Drawn {
+    Err("a lab has commands of nodes (`byHand`), not of pods".to_owned())
 }

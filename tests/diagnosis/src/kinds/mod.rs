@@ -73,7 +73,7 @@ const fn kind(
 }
 
 /// Returns all kinds of faults, by area.
-pub(crate) fn all() -> Vec<Kind> {
+pub(crate) fn library() -> Vec<Kind> {
     let areas: [&[Kind]; 9] = [
         &rules::KINDS,
         &foreign::KINDS,
@@ -95,8 +95,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_kinds_have_different_names_in_every_mode() {
-        let kinds = all();
+    fn library_kinds_have_different_names_in_every_mode() {
+        let kinds = library();
         let names: BTreeSet<_> = kinds.iter().map(|kind| kind.name).collect();
         assert_eq!(names.len(), kinds.len());
         for mode in Mode::ALL {

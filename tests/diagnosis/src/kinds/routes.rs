@@ -98,9 +98,11 @@ fn special(draw: &mut Draw<'_>, kind: &str) -> Drawn {
     let node = draw.client_node()?;
     let endpoint = draw.endpoint(node)?;
     let command = format!("ip route add {kind} {endpoint}/32");
-    let culprit = Culprit::route(&node.name, &endpoint)
-        .or_exact([&endpoint, kind])
-        .or_near([kind]);
+    let mut culprit = Culprit::route(&node.name, &endpoint).or_exact([&endpoint, kind]);
+    // An ICMP error for other reasons is "unreachable", too.
+    if kind != "unreachable" {
+        culprit = culprit.or_near([format!("{kind}*").as_str()]);
+    }
     Ok(commands(&node.name, &[command], vec![culprit]))
 }
 

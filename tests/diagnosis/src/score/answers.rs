@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::matching::describes_loss;
 use crate::tool::Output;
 
 /// Answer of a command.
@@ -39,10 +40,14 @@ impl Answer {
     /// Returns the first statements, or the reason why there is none.
     pub(crate) fn beginning(&self) -> String {
         const MAX_CHARACTERS: usize = 300;
-        let all = match &self.failure {
-            Some(failure) => failure.clone(),
-            None => self.statements.join(" | "),
-        };
+        // Sentences on the path of packets come last.
+        let statements = self.statements.iter().map(String::as_str);
+        let (mut texts, path): (Vec<&str>, Vec<&str>) =
+            statements.partition(|text| describes_loss(&text.to_lowercase()));
+        texts.extend(path);
+        // Connections that went alike differ in their source ports.
+        texts.dedup_by_key(|text| text.replace(|c: char| c.is_ascii_digit(), ""));
+        let all = self.failure.clone().unwrap_or_else(|| texts.join(" | "));
         all.chars().take(MAX_CHARACTERS).collect()
     }
 }

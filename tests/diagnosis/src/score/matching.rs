@@ -20,6 +20,38 @@ pub(super) fn names_node(text: &str) -> bool {
     contains(text, "node-", true, false)
 }
 
+/// Whether a sentence in lower case describes a loss.
+pub(super) fn describes_loss(text: &str) -> bool {
+    const LOSSES: [&str; 9] = [
+        "dropped",
+        "reject",
+        "refused",
+        "not received",
+        "no route",
+        "returned before",
+        "sysctl",
+        "policy",
+        "neighbour",
+    ];
+    names_object(text) || LOSSES.iter().any(|loss| text.contains(loss))
+}
+
+/// Whether a sentence in lower case names an object as a cause: a rule by its number, a sysctl, a
+/// policy, a neighbour, or a missing route. A raw drop reason does not.
+pub(super) fn names_object(text: &str) -> bool {
+    const OBJECTS: [&str; 6] = [
+        "sysctl",
+        "policy",
+        "neighbour",
+        "no route",
+        "no outgoing route",
+        "mtu",
+    ];
+    let mut rules = text.split("rule ").skip(1);
+    rules.any(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+        || OBJECTS.iter().any(|object| text.contains(object))
+}
+
 fn contains(text: &str, word: &str, is_beginning: bool, is_end: bool) -> bool {
     text.match_indices(word).any(|(at, _)| {
         let (before, after) = (&text[..at], &text[at + word.len()..]);

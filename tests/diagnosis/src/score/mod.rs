@@ -49,13 +49,9 @@ pub(crate) fn grade(answer: &Answer, culprits: &[Culprit]) -> Grade {
         return Grade::Exact;
     }
     let best = named.max().unwrap_or(Grade::Nothing);
-    let has_cause = || {
-        answer
-            .statements
-            .iter()
-            .any(|statement| is_cause(answer, statement))
-    };
-    if best == Grade::Nothing && has_cause() {
+    let names_cause =
+        |statement: &String| !answer.prose || matching::names_object(&statement.to_lowercase());
+    if best == Grade::Nothing && answer.statements.iter().any(names_cause) {
         return Grade::Other;
     }
     best
@@ -86,24 +82,7 @@ fn grade_statement(statement: &str, culprit: &Culprit) -> Grade {
     Grade::Nothing
 }
 
-/// Whether a statement gives a cause. Sentences of `explain` also describe the path of packets.
+/// Whether a statement is on the loss of a packet. Sentences of `explain` also describe the path.
 fn is_cause(answer: &Answer, statement: &str) -> bool {
-    const CAUSES: [&str; 14] = [
-        "dropped",
-        "rule ",
-        "sysctl",
-        "no route",
-        "reject",
-        "refused",
-        "policy",
-        "neighbour",
-        "neighbor",
-        "returned before",
-        "disabled",
-        "mtu",
-        "blackhole",
-        "not received",
-    ];
-    let text = statement.to_lowercase();
-    !answer.prose || CAUSES.iter().any(|cause| text.contains(cause))
+    !answer.prose || matching::describes_loss(&statement.to_lowercase())
 }

@@ -39,6 +39,9 @@ fn explain_sentences_are_graded_by_their_cause() {
     assert_eq!(graded(&[near], &culprits), Grade::Near);
     let other = "SYN was dropped in node-1 by mangle PREROUTING rule 1: `-j DROP`";
     assert_eq!(graded(&[other], &culprits), Grade::Other);
+    // A raw drop reason names no object.
+    let raw = "SYN from 10.0.0.1:4000 (a) was dropped in node-1: NOT_SPECIFIED in ip_error";
+    assert_eq!(graded(&[raw], &culprits), Grade::Nothing);
     // The path of a packet is no cause.
     let path = "SYN reached pod/default/db at 10.244.2.20:8080";
     assert_eq!(graded(&[path], &culprits), Grade::Nothing);
