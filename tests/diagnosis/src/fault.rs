@@ -90,6 +90,8 @@ impl Culprit {
     pub(crate) fn rule(node: &str, chain: &str, texts: &[&str]) -> Self {
         let mut made = Self::new(What::Rule, Some(node));
         for text in texts {
+            // `why` prints addresses without the length of a whole address.
+            let text = text.strip_suffix("/32").unwrap_or(text);
             made.exact.extend(alternatives(&[[chain, text]]));
         }
         made.near = alternatives(&[[chain]]);
