@@ -89,6 +89,7 @@ pub(crate) fn commands(node: &str, commands: &[String], culprits: Vec<Culprit>) 
             commands: commands.to_vec(),
         },
         culprits,
+        in_dumps: true,
     }
 }
 

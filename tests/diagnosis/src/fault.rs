@@ -12,6 +12,26 @@ pub(crate) struct Fault {
     pub(crate) change: Change,
     /// Objects at fault. An answer is correct if it names one of them.
     pub(crate) culprits: Vec<Culprit>,
+    /// Whether the state of a node shows the fault, so that dumps contain it.
+    pub(crate) in_dumps: bool,
+}
+
+impl Fault {
+    /// States that no dump of a node contains the fault.
+    pub(crate) fn outside_dumps(mut self) -> Self {
+        self.in_dumps = false;
+        self
+    }
+
+    /// Adds words that name the fault in a comparison of dumps.
+    pub(crate) fn in_rules(mut self, all: &[&str]) -> Self {
+        for culprit in &mut self.culprits {
+            culprit
+                .in_rules
+                .extend(all.iter().map(|words| vec![(*words).to_owned()]));
+        }
+        self
+    }
 }
 
 /// Change that breaks the healthy lab.
@@ -42,6 +62,8 @@ pub(crate) struct Culprit {
     pub(crate) node: Option<String>,
     /// Alternatives: a statement names the object if it contains all words of one of them.
     pub(crate) exact: Vec<Vec<String>>,
+    /// Further alternatives in a comparison of dumps, which show the rules and not the field.
+    pub(crate) in_rules: Vec<Vec<String>>,
     /// Alternatives: a statement points near the object if it contains all words of one of them.
     pub(crate) near: Vec<Vec<String>>,
 }
@@ -82,6 +104,7 @@ impl Culprit {
             what,
             node: node.map(str::to_owned),
             exact: Vec::new(),
+            in_rules: Vec::new(),
             near: Vec::new(),
         }
     }
@@ -202,13 +225,10 @@ impl Culprit {
         made
     }
 
-    /// Policy of `xfrm` between two addresses.
-    pub(crate) fn xfrm(node: &str, source: &str, destination: &str) -> Self {
+    /// Policy of `xfrm` for packets to an address.
+    pub(crate) fn xfrm(node: &str, destination: &str) -> Self {
         let mut made = Self::new(What::Xfrm, Some(node));
-        made.exact = alternatives(&[
-            [source, destination, "xfrm*"],
-            [source, destination, "ipsec"],
-        ]);
+        made.exact = alternatives(&[[destination, "xfrm*"], [destination, "ipsec"]]);
         made.near = alternatives(&[["xfrm*"], ["ipsec"]]);
         made
     }
@@ -236,6 +256,7 @@ impl Culprit {
             made.exact
                 .extend(alternatives(&[[owner, name], ["declared", name]]));
         }
+        made.in_rules = alternatives(&[[owner]]);
         made.near = alternatives(&[[owner]]);
         made.near
             .extend(names.iter().map(|name| vec![(*name).to_owned()]));

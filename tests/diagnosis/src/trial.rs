@@ -14,7 +14,7 @@ use crate::draw::{Draw, Random};
 use crate::fault::Fault;
 use crate::kinds::{Kind, Mode};
 use crate::lab::{BrokenLab, HealthyLab};
-use crate::score::{self, Answer, Grade, grade};
+use crate::score::{self, Answer, Form, Grade, grade};
 use crate::state::{NodeState, State};
 use crate::tool::Tool;
 
@@ -211,7 +211,9 @@ impl Bench {
         );
         trial.status = match self.examine(healthy, task, &name, &mut trial) {
             Ok(status) => status,
-            Err(reason) => Status::CannotBeApplied { reason },
+            Err(reason) => Status::CannotBeApplied {
+                reason: reason.replace('\n', " "),
+            },
         };
         trial
     }
@@ -268,7 +270,12 @@ impl Bench {
             good: &good,
             bad: &dumps,
         };
+        let in_dumps = faults.iter().all(|fault| fault.in_dumps);
         for command in &self.commands {
+            // Without the fault in a dump, equal dumps are a correct answer.
+            if !in_dumps && matches!(command, Command::Diff | Command::WhyDump) {
+                continue;
+            }
             let scored = self
                 .ask(*command, &subject, &faults)
                 .map_err(|error| error.to_string())?;
@@ -375,7 +382,7 @@ impl Bench {
         Ok(Score {
             grade,
             false_all_clear: answer.all_clear && grade == Grade::Nothing,
-            false_cure: answer.cures && grade == Grade::Other,
+            false_cure: answer.form == Form::Cures && grade == Grade::Other,
             trials: answer.trials,
             seconds,
             answer: answer.beginning(),

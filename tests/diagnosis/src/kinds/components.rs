@@ -13,7 +13,8 @@ pub(super) const KINDS: [Kind; 14] = [
             "kubeProxy",
             &["masqueradeAll", "masquerade-all"],
             &json!({"masqueradeAll": true}),
-        ))
+        )
+        .in_rules(&["KUBE-MARK-MASQ", "mark-for-masquerade"]))
     }),
     kind("proxy-cluster-cidr-missing", AREA, Mode::ALL, |_| {
         Ok(cluster_cidr(&Value::Null))
@@ -35,7 +36,8 @@ pub(super) const KINDS: [Kind; 14] = [
             &json!({"spec": {"kubeProxy": null}}),
             "kube-proxy is not installed",
             Culprit::field("kubeProxy", &["kubeProxy"]),
-        ))
+        )
+        .in_rules(&["kube-proxy", "KUBE-SERVICES"]))
     }),
     kind("flannel-wrong-network", AREA, Mode::ALL, |draw| {
         let network = format!("10.{}.0.0/16", 100 + draw.random.below(100));
@@ -57,14 +59,16 @@ pub(super) const KINDS: [Kind; 14] = [
             "fabric",
             &["foreignSources", "foreign source*"],
             &json!({"foreignSources": "drop"}),
-        ))
+        )
+        .outside_dumps())
     }),
     kind("fabric-route-missing", AREA, Mode::ALL, |_| {
         Ok(lab(
             "fabric",
             &["routes", "203.0.113.64/26"],
             &json!({"routes": []}),
-        ))
+        )
+        .outside_dumps())
     }),
     kind("balancer-without-backend", AREA, Mode::ALL, |_| {
         Ok(balancer("backends", &json!([])))
@@ -92,6 +96,7 @@ pub(super) fn patched(document: &str, merge: &Value, summary: &str, culprit: Cul
         summary: summary.to_owned(),
         change: Change::Patches(vec![json!({"patch": document, "merge": merge})]),
         culprits: vec![culprit],
+        in_dumps: true,
     }
 }
 
@@ -108,7 +113,8 @@ fn lab(component: &str, names: &[&str], fields: &Value) -> Fault {
 
 fn cluster_cidr(value: &Value) -> Fault {
     let names = ["clusterCIDR", "cluster-cidr", "clusterCidr"];
-    lab("kubeProxy", &names, &json!({"clusterCIDR": value}))
+    let fault = lab("kubeProxy", &names, &json!({"clusterCIDR": value}));
+    fault.in_rules(&["10.244.0.0/16"])
 }
 
 /// Puts a load balancer with a wrong property in front of the service `front`.
@@ -124,4 +130,5 @@ fn balancer(property: &str, value: &Value) -> Fault {
         &format!("load balancer edge: {property}: {value}"),
         culprit,
     )
+    .outside_dumps()
 }

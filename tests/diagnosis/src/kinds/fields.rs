@@ -225,6 +225,10 @@ fn server(draw: &mut Draw<'_>) -> Result<Value, String> {
     draw.pick(pods.cloned().collect(), "pod that serves")
 }
 
+fn pod_address(pod: &Value) -> &str {
+    pod["status"]["podIP"].as_str().unwrap_or_default()
+}
+
 fn container_port(draw: &mut Draw<'_>) -> Drawn {
     let object = server(draw)?;
     let owner = name(&object);
@@ -247,7 +251,8 @@ fn container_port(draw: &mut Draw<'_>) -> Drawn {
         &json!({"spec": {"containers": containers}}),
         &summary,
         culprit,
-    ))
+    )
+    .outside_dumps())
 }
 
 fn pod_labels(draw: &mut Draw<'_>) -> Drawn {
@@ -260,7 +265,8 @@ fn pod_labels(draw: &mut Draw<'_>) -> Drawn {
         &merge,
         &format!("Pod {owner}: other label"),
         culprit,
-    ))
+    )
+    .in_rules(&[pod_address(&object)]))
 }
 
 fn not_ready(draw: &mut Draw<'_>) -> Drawn {
@@ -273,7 +279,8 @@ fn not_ready(draw: &mut Draw<'_>) -> Drawn {
         &merge,
         &format!("Pod {owner}: not ready"),
         culprit,
-    ))
+    )
+    .in_rules(&[pod_address(&object)]))
 }
 
 /// Replaces the endpoints of a service by a slice with a wrong address.
@@ -302,5 +309,6 @@ fn slice_address(draw: &mut Draw<'_>) -> Drawn {
             Culprit::field(&owner, &[wrong.as_str(), "EndpointSlice"])
                 .or_exact([&wrong, "EndpointSlice"]),
         ],
+        in_dumps: true,
     })
 }

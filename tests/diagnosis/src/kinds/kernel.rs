@@ -91,32 +91,30 @@ fn sysctl(draw: &mut Draw<'_>, name: &str, value: &str) -> Drawn {
 
 fn rp_filter(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.node()?;
-    // Replies of the other node's pods arrive through the tunnel, and a route to them through the
-    // uplink makes the path asymmetric.
+    // Replies of the other node's pods arrive through the tunnel. For the lookup of their source,
+    // which has the loopback interface as input (Linux v6.12, net/ipv4/fib_frontend.c,
+    // __fib_validate_source), the uplink is the route. Other packets of pods have other inputs.
     let routes = node.routes();
     let pods = routes.iter().find(|route| route.rest.contains("flannel"));
-    let pods = half(
-        &pods
-            .ok_or("the node has no route into the tunnel")?
-            .destination,
-    );
+    let pods = &pods
+        .ok_or("the node has no route into the tunnel")?
+        .destination;
     let uplink = routes.iter().find(|route| route.destination == "default");
     let uplink = &uplink.ok_or("the node has no default route")?.rest;
+    let own = node.neighbours();
+    let own = own.into_iter().filter(|(_, device, _)| device == "cni0");
+    let pod = draw.pick(own.collect(), "pod")?.0;
     let name = "net.ipv4.conf.all.rp_filter";
     let all = [
+        format!("ip route add {pods} {uplink} table 100"),
+        format!("ip rule add from {pod} iif lo to {pods} lookup 100 pref 500"),
         format!("sysctl -w {name}=1"),
-        format!("ip route add {pods} {uplink}"),
     ];
     let culprits = vec![
         Culprit::sysctl(&node.name, name),
-        Culprit::route(&node.name, &pods),
+        Culprit::routing_rule(&node.name, &format!("from {pod}"), "100"),
     ];
     Ok(commands(&node.name, &all, culprits))
-}
-
-/// Returns the lower half of a network of 24 bits.
-fn half(network: &str) -> String {
-    network.replace("/24", "/25")
 }
 
 fn port_range(draw: &mut Draw<'_>) -> Drawn {
@@ -154,20 +152,10 @@ fn filter(draw: &mut Draw<'_>) -> Drawn {
 
 fn xfrm(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
-    let pods = node
-        .neighbours()
-        .into_iter()
-        .filter(|(_, device, _)| device.starts_with("cni"));
-    let pod = draw.pick(pods.collect(), "pod")?.0;
     let endpoint = draw.endpoint(node)?;
-    let command = format!(
-        "ip xfrm policy add src {pod}/32 dst {endpoint}/32 dir fwd action block priority 1"
-    );
-    Ok(commands(
-        &node.name,
-        &[command],
-        vec![Culprit::xfrm(&node.name, &pod, &endpoint)],
-    ))
+    let command = format!("ip xfrm policy add dst {endpoint}/32 dir fwd action block priority 1");
+    let culprit = Culprit::xfrm(&node.name, &endpoint);
+    Ok(commands(&node.name, &[command], vec![culprit]))
 }
 
 /// Adds an entry for each source port of the node's connections to a service. The entries rewrite

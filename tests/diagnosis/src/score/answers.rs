@@ -6,6 +6,20 @@ use serde_json::Value;
 use super::matching::describes_loss;
 use crate::tool::Output;
 
+/// Kind of statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Form {
+    /// Causes found by trials.
+    #[default]
+    Culprits,
+    /// Differences of dumps, which show the rules of a wrong field.
+    Differences,
+    /// Confirmed cures.
+    Cures,
+    /// Sentences, of which only some give a cause.
+    Sentences,
+}
+
 /// Answer of a command.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
@@ -13,12 +27,9 @@ pub(crate) struct Answer {
     pub(crate) statements: Vec<String>,
     /// Objects that the command lists as not examined.
     pub(crate) notes: Vec<String>,
-    /// Whether statements are sentences, of which only some give a cause.
-    pub(crate) prose: bool,
+    pub(crate) form: Form,
     /// Whether the answer states that nothing is wrong.
     pub(crate) all_clear: bool,
-    /// Whether statements are confirmed cures.
-    pub(crate) cures: bool,
     /// Number of trials.
     pub(crate) trials: usize,
     /// Reason why there is no answer.
@@ -31,7 +42,6 @@ impl Answer {
         self.statements.extend(other.statements);
         self.notes.extend(other.notes);
         self.all_clear &= other.all_clear;
-        self.cures |= other.cures;
         self.trials += other.trials;
         self.failure = self.failure.and(other.failure);
         self
@@ -86,6 +96,7 @@ pub(crate) fn diff(document: &Value) -> Answer {
     Answer {
         statements: list(document, "differences").map(statement).collect(),
         all_clear: document["same"] == true,
+        form: Form::Differences,
         ..Answer::default()
     }
 }
@@ -135,7 +146,7 @@ pub(crate) fn why(document: &Value) -> Answer {
         .sum::<u64>();
     Answer {
         all_clear: failing.is_empty(),
-        cures: !statements.is_empty(),
+        form: Form::Cures,
         statements,
         trials: usize::try_from(runs).unwrap_or(usize::MAX),
         ..Answer::default()
@@ -177,7 +188,7 @@ pub(crate) fn journeys(document: &Value, failing: &[String]) -> Answer {
             .flat_map(|node| list(node, "omitted"))
             .map(statement)
             .collect(),
-        prose: true,
+        form: Form::Sentences,
         all_clear: case["expected"] == true,
         ..Answer::default()
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::fault::Culprit;
 
-pub(crate) use answers::{Answer, bisect, diff, failed, failing_probes, journeys, why};
+pub(crate) use answers::{Answer, Form, bisect, diff, failed, failing_probes, journeys, why};
 use matching::contains_words;
 
 /// Degree to which an answer names the object at fault, from the worst to the best.
@@ -30,34 +30,35 @@ pub(crate) enum Grade {
 /// Grades an answer for one fault.
 pub(crate) fn grade(answer: &Answer, culprits: &[Culprit]) -> Grade {
     let named = answer.statements.iter().flat_map(|statement| {
-        culprits
-            .iter()
-            .map(move |culprit| match grade_statement(statement, culprit) {
+        culprits.iter().map(move |culprit| {
+            match grade_statement(statement, culprit, answer.form) {
                 // Only a cause can be near: every sentence on a packet names some interface.
                 Grade::Near if !is_cause(answer, statement) => Grade::Nothing,
                 grade => grade,
-            })
+            }
+        })
     });
     // A note may list all objects of a kind, so it only counts if it names this object.
     let noted = answer.notes.iter().any(|note| {
         let mut grades = culprits
             .iter()
-            .map(|culprit| grade_statement(note, culprit));
+            .map(|culprit| grade_statement(note, culprit, Form::Sentences));
         grades.any(|grade| grade == Grade::Exact)
     });
     if noted {
         return Grade::Exact;
     }
     let best = named.max().unwrap_or(Grade::Nothing);
-    let names_cause =
-        |statement: &String| !answer.prose || matching::names_object(&statement.to_lowercase());
+    let names_cause = |statement: &String| {
+        answer.form != Form::Sentences || matching::names_object(&statement.to_lowercase())
+    };
     if best == Grade::Nothing && answer.statements.iter().any(names_cause) {
         return Grade::Other;
     }
     best
 }
 
-fn grade_statement(statement: &str, culprit: &Culprit) -> Grade {
+fn grade_statement(statement: &str, culprit: &Culprit, form: Form) -> Grade {
     let text = statement.to_lowercase();
     let any = |all: &[Vec<String>]| all.iter().any(|words| contains_words(&text, words));
     let on_node = |node: &String| contains_words(&text, std::slice::from_ref(node));
@@ -73,7 +74,7 @@ fn grade_statement(statement: &str, culprit: &Culprit) -> Grade {
             Grade::Near
         };
     }
-    if any(&culprit.exact) {
+    if any(&culprit.exact) || (form == Form::Differences && any(&culprit.in_rules)) {
         return if elsewhere { Grade::Near } else { Grade::Exact };
     }
     if any(&culprit.near) && !elsewhere {
@@ -84,5 +85,5 @@ fn grade_statement(statement: &str, culprit: &Culprit) -> Grade {
 
 /// Whether a statement is on the loss of a packet. Sentences of `explain` also describe the path.
 fn is_cause(answer: &Answer, statement: &str) -> bool {
-    !answer.prose || matching::describes_loss(&statement.to_lowercase())
+    answer.form != Form::Sentences || matching::describes_loss(&statement.to_lowercase())
 }

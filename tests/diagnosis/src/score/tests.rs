@@ -115,6 +115,14 @@ fn diff_differences_are_graded() {
     assert_eq!(grade(&answer, &elsewhere), Grade::Near);
     let route = vec![Culprit::route("node-1", "10.244.9.0/24")];
     assert_eq!(grade(&answer, &route), Grade::Other);
+    // The rules of a service show its fields in dumps, and only there.
+    let field = vec![Culprit::field("FORWARD", &["externalTrafficPolicy"])];
+    assert_eq!(grade(&answer, &field), Grade::Exact);
+    let by_trials = Answer {
+        form: Form::Culprits,
+        ..diff(&document)
+    };
+    assert_eq!(grade(&by_trials, &field), Grade::Near);
     let same = diff(&json!({"same": true, "differences": []}));
     assert!(same.all_clear);
     assert_eq!(grade(&same, &route), Grade::Nothing);
@@ -178,12 +186,12 @@ fn why_cures_are_graded() {
         &json!({"description": "delete rule 1 of filter FORWARD on node-1", "change":
         {"what": "deleteRule", "namespace": "node-1", "chain": "FORWARD", "rule": "-d 10.244.2.20/32 -j DROP"}}),
     );
-    assert_eq!((right.trials, right.cures), (4, true));
+    assert_eq!((right.trials, right.form), (4, Form::Cures));
     assert_eq!(grade(&right, &dropping_rule()), Grade::Exact);
     let wrong = cured(&json!({"description": "start kube-proxy with --masquerade-all"}));
     assert_eq!(grade(&wrong, &dropping_rule()), Grade::Other);
     let none = why(&json!({"cases": [{"runs": 1, "failing": []}]}));
-    assert!(none.all_clear && !none.cures);
+    assert!(none.all_clear && none.statements.is_empty());
 }
 
 #[test]
