@@ -23,6 +23,14 @@ impl Fault {
         self
     }
 
+    /// States that kube-proxy wrote the object, so that its restart is near the fault.
+    pub(crate) fn written_by_proxy(mut self) -> Self {
+        for culprit in &mut self.culprits {
+            culprit.near.extend(alternatives(&[["restart kube-proxy"]]));
+        }
+        self
+    }
+
     /// Adds words that name the fault in a comparison of dumps.
     pub(crate) fn in_rules(mut self, all: &[&str]) -> Self {
         for culprit in &mut self.culprits {

@@ -293,7 +293,12 @@ impl Bench {
             .kube_proxy
             .as_ref()
             .ok_or("no kube-proxy is given with --kube-proxy")?;
-        let proxy = json!({"binary": path, "version": null});
+        let printed = Program::new(path).arg("--version").output();
+        let printed = printed.map_err(|error| format!("cannot run kube-proxy: {error}"))?;
+        let printed = String::from_utf8_lossy(&printed.stdout);
+        // `Kubernetes v1.20.2`.
+        let version = printed.split_whitespace().last().unwrap_or_default();
+        let proxy = json!({"binary": path, "version": version});
         Ok(vec![
             json!({"patch": "Lab", "merge": {"spec": {"kubeProxy": proxy}}}),
         ])
@@ -325,7 +330,10 @@ impl Bench {
                 random: Random::new(task.seed, kind.name, redraw),
             };
             let name = format!("{name}.draw{redraw}.{}", kind.name).replace('.', "-");
-            let shown = (kind.draw)(&mut draw).and_then(|fault| {
+            let shown = (kind.draw)(&mut draw).and_then(|mut fault| {
+                if kind.is_written_by_proxy() {
+                    fault = fault.written_by_proxy();
+                }
                 let lab = self.write(&name, task.mode, &base, &[&fault])?;
                 let failing = self.failing(&name, &lab.broken)?;
                 Ok((fault, !failing.is_empty()))

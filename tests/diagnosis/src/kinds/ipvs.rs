@@ -5,7 +5,7 @@ use crate::draw::{Draw, Drawn, commands};
 use crate::fault::Culprit;
 use crate::state::NodeState;
 
-const AREA: &str = "ipvs and ipsets";
+pub(super) const AREA: &str = "ipvs and ipsets";
 
 pub(super) const KINDS: [Kind; 14] = [
     kind("ipvs-real-server-missing", AREA, IPVS, missing_real),

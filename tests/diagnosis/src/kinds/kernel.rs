@@ -89,30 +89,28 @@ fn sysctl(draw: &mut Draw<'_>, name: &str, value: &str) -> Drawn {
     ))
 }
 
+/// Network of the lab's caller outside the cluster.
+const OUTSIDE: &str = "198.51.100.0/24";
+
 fn rp_filter(draw: &mut Draw<'_>) -> Drawn {
-    let node = draw.node()?;
-    // Replies of the other node's pods arrive through the tunnel. For the lookup of their source,
-    // which has the loopback interface as input (Linux v6.12, net/ipv4/fib_frontend.c,
-    // __fib_validate_source), the uplink is the route. Other packets of pods have other inputs.
+    let node = draw.client_node()?;
     let routes = node.routes();
-    let pods = routes.iter().find(|route| route.rest.contains("flannel"));
-    let pods = &pods
-        .ok_or("the node has no route into the tunnel")?
-        .destination;
     let uplink = routes.iter().find(|route| route.destination == "default");
     let uplink = &uplink.ok_or("the node has no default route")?.rest;
-    let own = node.neighbours();
-    let own = own.into_iter().filter(|(_, device, _)| device == "cni0");
-    let pod = draw.pick(own.collect(), "pod")?.0;
     let name = "net.ipv4.conf.all.rp_filter";
+    // Replies have a mark that selects the right route. The lookup of a source address has no mark
+    // unless `src_valid_mark` is set (Linux v6.12, net/ipv4/fib_frontend.c,
+    // __fib_validate_source), so that only the filter drops packets.
     let all = [
-        format!("ip route add {pods} {uplink} table 100"),
-        format!("ip rule add from {pod} iif lo to {pods} lookup 100 pref 500"),
+        format!("ip route add default {uplink} table 100"),
+        format!("ip rule add fwmark 0x77/0xff to {OUTSIDE} lookup 100 pref 500"),
+        "iptables -t mangle -A PREROUTING ! -i eth0 -j MARK --set-xmark 0x77/0xff".to_owned(),
+        format!("ip route add {OUTSIDE} dev cni0"),
         format!("sysctl -w {name}=1"),
     ];
     let culprits = vec![
         Culprit::sysctl(&node.name, name),
-        Culprit::routing_rule(&node.name, &format!("from {pod}"), "100"),
+        Culprit::route(&node.name, OUTSIDE),
     ];
     Ok(commands(&node.name, &all, culprits))
 }
@@ -153,7 +151,7 @@ fn filter(draw: &mut Draw<'_>) -> Drawn {
 fn xfrm(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let endpoint = draw.endpoint(node)?;
-    let command = format!("ip xfrm policy add dst {endpoint}/32 dir fwd action block priority 1");
+    let command = format!("ip xfrm policy add dst {endpoint}/32 dir out action block");
     let culprit = Culprit::xfrm(&node.name, &endpoint);
     Ok(commands(&node.name, &[command], vec![culprit]))
 }

@@ -51,6 +51,13 @@ pub(crate) struct Kind {
     pub(crate) draw: fn(&mut Draw<'_>) -> Drawn,
 }
 
+impl Kind {
+    /// Whether kube-proxy wrote the object at fault.
+    pub(crate) fn is_written_by_proxy(&self) -> bool {
+        [rules::AREA, nft::AREA, ipvs::AREA].contains(&self.area)
+    }
+}
+
 const IPTABLES: &[Mode] = &[Mode::Iptables];
 const NFTABLES: &[Mode] = &[Mode::Nftables];
 const IPVS: &[Mode] = &[Mode::Ipvs];

@@ -5,7 +5,7 @@ use crate::draw::{Draw, Drawn, commands};
 use crate::fault::{Culprit, Fault};
 use crate::state::{NodeState, Rule};
 
-const AREA: &str = "nftables";
+pub(super) const AREA: &str = "nftables";
 const TABLE: &str = "ip kube-proxy";
 
 pub(super) const KINDS: [Kind; 18] = [

@@ -5,7 +5,7 @@ use crate::draw::{Draw, Drawn, commands};
 use crate::fault::{Culprit, Fault};
 use crate::state::{NodeState, Rule, word_after};
 
-const AREA: &str = "iptables rules";
+pub(super) const AREA: &str = "iptables rules";
 
 pub(super) const KINDS: [Kind; 17] = [
     kind("rule-missing-service", AREA, IPTABLES, missing_service),
@@ -27,7 +27,7 @@ pub(super) const KINDS: [Kind; 17] = [
     kind("rule-missing-hook", AREA, IPTABLES_OR_IPVS, missing_hook),
     kind(
         "rule-missing-flannel-masquerade",
-        AREA,
+        "flannel rules",
         Mode::ALL,
         missing_flannel,
     ),
@@ -230,7 +230,14 @@ fn wrong_mark(draw: &mut Draw<'_>) -> Drawn {
     let old = word_after(&rule.text, "--set-xmark")
         .unwrap_or_default()
         .to_owned();
-    replace(node, &rule, &old, "0x8000/0x8000")
+    let mut fault = replace(node, &rule, &old, "0x8000/0x8000")?;
+    // `why` prints the rule in the format of `iptables-restore`. The chain has one rule.
+    fault.culprits = fault
+        .culprits
+        .into_iter()
+        .map(|culprit| culprit.or_exact(["KUBE-MARK-MASQ", "--or-mark"]))
+        .collect();
+    Ok(fault)
 }
 
 fn wrong_mask(draw: &mut Draw<'_>) -> Drawn {
