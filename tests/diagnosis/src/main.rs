@@ -9,6 +9,7 @@ mod lab;
 mod report;
 mod score;
 mod state;
+mod subject;
 mod tool;
 mod trial;
 

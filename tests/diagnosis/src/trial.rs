@@ -16,6 +16,7 @@ use crate::kinds::{Kind, Mode};
 use crate::lab::{BrokenLab, HealthyLab};
 use crate::score::{self, Answer, Form, Grade, grade};
 use crate::state::{NodeState, State};
+use crate::subject::Subject;
 use crate::tool::Tool;
 
 /// Draws of a fault until probes fail.
@@ -261,7 +262,10 @@ impl Bench {
         } else {
             self.collect(&format!("{name}.good"), &lab.healthy, &lab.running, &nodes)?
         };
+        // Both dumps replace a node of a lab with generated rules, because `bisect` refuses others.
+        let generated = self.write(&format!("{name}-generated"), task.mode, &[], &[])?;
         let subject = Subject {
+            generated: &generated,
             in_objects: faults.iter().any(|fault| fault.change.node().is_none()),
             real_proxy: !base.is_empty(),
             name,
@@ -395,98 +399,6 @@ impl Bench {
             seconds,
             answer: answer.beginning(),
             grades,
-        })
-    }
-}
-
-/// Broken lab about which the commands are asked.
-struct Subject<'a> {
-    name: &'a str,
-    lab: &'a BrokenLab,
-    failing: &'a [String],
-    good: &'a BTreeMap<String, PathBuf>,
-    bad: &'a BTreeMap<String, PathBuf>,
-    /// Whether a fault is in objects or fields of the lab.
-    in_objects: bool,
-    /// Whether a real kube-proxy writes the rules.
-    real_proxy: bool,
-}
-
-impl Subject<'_> {
-    /// Returns the arguments of each call of a command.
-    fn calls(&self, command: Command) -> Vec<Vec<String>> {
-        let texts = |all: &[&str]| {
-            all.iter()
-                .map(|text| (*text).to_owned())
-                .collect::<Vec<_>>()
-        };
-        let dumps = || {
-            self.bad
-                .iter()
-                .map(|(node, path)| format!("{node}={}", path.display()))
-        };
-        // The objects that an operator collects from the broken cluster.
-        let objects = if self.in_objects {
-            &self.lab.broken
-        } else {
-            &self.lab.healthy
-        };
-        let json = ["--format", "json"];
-        match command {
-            Command::Explain => vec![texts(&["explain", json[0], json[1], &self.lab.broken])],
-            Command::Replay => {
-                let mut call = texts(&["replay", json[0], json[1]]);
-                call.extend(dumps());
-                call.extend(texts(&["--objects", objects]));
-                vec![call]
-            }
-            Command::Diff => self
-                .pairs()
-                .map(|(_, good, bad)| texts(&["diff", json[0], json[1], &good, &bad]))
-                .collect(),
-            Command::Bisect if self.is_bisected_by_dumps() => self
-                .pairs()
-                .map(|(node, good, bad)| {
-                    texts(&[
-                        "bisect", json[0], json[1], "--case", objects, "--node", &node, "--good",
-                        &good, "--bad", &bad,
-                    ])
-                })
-                .collect(),
-            Command::Bisect => {
-                vec![texts(&[
-                    "bisect",
-                    json[0],
-                    json[1],
-                    "--good",
-                    &self.lab.healthy,
-                    "--bad",
-                    &self.lab.broken,
-                ])]
-            }
-            Command::Why => vec![texts(&["why", json[0], json[1], &self.lab.broken])],
-            Command::WhyDump => {
-                let mut call = texts(&["why", json[0], json[1], objects]);
-                call.extend(dumps().flat_map(|dump| ["--dump".to_owned(), dump]));
-                vec![call]
-            }
-        }
-    }
-
-    /// Whether two dumps contain all faults. Cases with real kube-proxies cannot be compared.
-    fn is_bisected_by_dumps(&self) -> bool {
-        self.real_proxy || (!self.in_objects && self.bad.len() == 1)
-    }
-
-    /// Returns the good and the bad dump of each node.
-    fn pairs(&self) -> impl Iterator<Item = (String, String, String)> {
-        self.bad.iter().filter_map(|(node, bad)| {
-            let good = self.good.get(node)?;
-            Some((
-                node.clone(),
-                good.display().to_string(),
-                bad.display().to_string(),
-            ))
         })
     }
 }

@@ -111,7 +111,8 @@ fn lab(component: &str, names: &[&str], fields: &Value) -> Fault {
     )
 }
 
-fn cluster_cidr(value: &Value) -> Fault {
+/// Changes the cluster CIDR of kube-proxy.
+pub(super) fn cluster_cidr(value: &Value) -> Fault {
     let names = ["clusterCIDR", "cluster-cidr", "clusterCidr"];
     let fault = lab("kubeProxy", &names, &json!({"clusterCIDR": value}));
     fault.in_rules(&["10.244.0.0/16"])

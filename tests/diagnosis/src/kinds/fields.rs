@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::components::patched;
+use super::components::{cluster_cidr, patched};
 use super::{IPTABLES_OR_IPVS, Kind, Mode, kind};
 use crate::draw::{Draw, Drawn};
 use crate::fault::{Change, Culprit, Fault};
@@ -31,12 +31,7 @@ pub(super) const KINDS: [Kind; 20] = [
     real("real-proxy-external-policy", external_policy),
     real("real-proxy-slice-address", slice_address),
     real("real-proxy-cluster-cidr", |_| {
-        Ok(patched(
-            "Lab",
-            &json!({"spec": {"kubeProxy": {"clusterCIDR": "10.77.0.0/16"}}}),
-            "kube-proxy has another cluster CIDR",
-            Culprit::field("kubeProxy", &["clusterCIDR", "cluster-cidr"]),
-        ))
+        Ok(cluster_cidr(&json!("10.77.0.0/16")))
     }),
 ];
 
