@@ -261,8 +261,10 @@ impl Culprit {
     pub(crate) fn field(owner: &str, names: &[&str]) -> Self {
         let mut made = Self::new(What::Field, None);
         for name in names {
+            // Last part of `spec.kubeProxy.clusterCIDR`.
+            let path = format!("*{name}");
             made.exact
-                .extend(alternatives(&[[owner, name], ["declared", name]]));
+                .extend(alternatives(&[[owner, name], ["declared", &path]]));
         }
         made.in_rules = alternatives(&[[owner]]);
         made.near = alternatives(&[[owner]]);

@@ -80,7 +80,7 @@ fn sysctl(draw: &mut Draw<'_>, name: &str, value: &str) -> Drawn {
         // inet_forward_change).
         culprit = culprit
             .or_exact(["net.ipv4.conf.all.forwarding"])
-            .or_near(["forwarding"]);
+            .or_near(["*forwarding"]);
     }
     Ok(commands(
         &node.name,

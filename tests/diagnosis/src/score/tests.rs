@@ -154,6 +154,11 @@ fn bisect_culprits_and_errors_are_read() {
     let answer = bisect(&output(&document.to_string(), ""));
     assert_eq!(answer.trials, 2);
     assert_eq!(grade(&answer, &dropping_rule()), Grade::Exact);
+    let declared = json!({"breaks": [], "fixes": [], "declaredBy": [{"document": "Lab",
+        "fields": [{"path": "spec.kubeProxy.masqueradeAll", "bad": "true"}]}]});
+    let field = vec![Culprit::field("kubeProxy", &["masqueradeAll"])];
+    let answer = bisect(&output(&declared.to_string(), ""));
+    assert_eq!(grade(&answer, &field), Grade::Exact);
     let alike = bisect(&output(
         "",
         "error: good and bad behave the same: h and b have 1 difference",
