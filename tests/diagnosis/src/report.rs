@@ -90,15 +90,14 @@ pub(crate) fn render(trials: &[Trial], commands: &[Command]) -> String {
         totals_table(trials, commands)
     );
     for command in commands {
-        let _ = writeln!(text, "Wrong answers of {}:", command.name());
-        for trial in trials {
-            if let Some(score) = trial
-                .scores
-                .get(command)
-                .filter(|score| score.grade != Grade::Exact)
-            {
-                let _ = writeln!(text, "  {}: {}", label(trial), describe(score));
-            }
+        let scored = |trial: &Trial| {
+            let score = trial.scores.get(command)?;
+            let line = || format!("  {}: {}\n", label(trial), describe(score));
+            (score.grade != Grade::Exact).then(line)
+        };
+        let wrong: String = trials.iter().filter_map(scored).collect();
+        if !wrong.is_empty() {
+            let _ = writeln!(text, "Wrong answers of {}:\n{wrong}", command.name());
         }
     }
     for trial in trials {

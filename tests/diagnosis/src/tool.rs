@@ -4,10 +4,27 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{fs, io, thread};
+use std::{env, fs, io, thread};
 
 /// Interval at which a child is observed.
 const POLL: Duration = Duration::from_millis(20);
+
+/// Programs of `scripts/collect-node` that a guest has only on request.
+const COLLECTOR_PROGRAMS: [&str; 11] = [
+    "awk", "tar", "gzip", "mktemp", "od", "mkdir", "mv", "rm", "uname", "hostname", "find",
+];
+
+/// Returns the paths of the programs that `scripts/collect-node` needs.
+fn collector_programs() -> Vec<String> {
+    let path = env::var("PATH").unwrap_or_default();
+    let find = |name: &&str| {
+        let mut candidates = path
+            .split(':')
+            .map(|directory| format!("{directory}/{name}"));
+        candidates.find(|candidate| Path::new(candidate).is_file())
+    };
+    COLLECTOR_PROGRAMS.iter().filter_map(find).collect()
+}
 
 /// Program `svclab` and the options of all its calls.
 #[derive(Debug)]
@@ -101,7 +118,12 @@ impl Tool {
         case: &str,
     ) -> io::Result<Result<Child, String>> {
         let begun = Instant::now();
-        let mut child = self.spawn(files, name, &["up", case], None)?;
+        let mut arguments = vec!["up".to_owned(), case.to_owned()];
+        for program in collector_programs() {
+            arguments.extend(["--program".to_owned(), program]);
+        }
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut child = self.spawn(files, name, &arguments, None)?;
         loop {
             // The list of namespaces is printed after the lab is built.
             let printed = fs::read_to_string(files.join(format!("{name}.out")))?;
