@@ -197,6 +197,7 @@ fn why_cures_are_graded() {
     assert_eq!(grade(&wrong, &dropping_rule()), Grade::Other);
     let none = why(&json!({"cases": [{"runs": 1, "failing": []}]}));
     assert!(none.all_clear && none.statements.is_empty());
+    assert!(!why(&json!({"cases": []})).all_clear);
 }
 
 #[test]
