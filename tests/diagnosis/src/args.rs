@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
-use crate::kinds::Mode;
+use crate::mode::Mode;
 
 /// Break a healthy lab in many ways, and measure which commands of svclab name the cause.
 #[derive(Debug, Parser)]

@@ -7,7 +7,7 @@ use std::{fs, io};
 use serde_json::{Value, json};
 
 use crate::fault::{Change, Fault};
-use crate::kinds::Mode;
+use crate::mode::Mode;
 
 /// Line of the healthy lab that a lab file with faults replaces.
 const PLACEHOLDER: &str = "    fault: {none: [], present: []}";

@@ -6,6 +6,7 @@ mod draw;
 mod fault;
 mod kinds;
 mod lab;
+mod mode;
 mod report;
 mod score;
 mod state;
@@ -24,8 +25,9 @@ use clap::Parser;
 
 use crate::args::{Arguments, Format};
 use crate::draw::Random;
-use crate::kinds::{Kind, Mode};
+use crate::kinds::Kind;
 use crate::lab::HealthyLab;
+use crate::mode::Mode;
 use crate::report::Document;
 use crate::tool::Tool;
 use crate::trial::{Bench, Healthy, Status, Task, Trial};

@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use serde_json::Value;
 
-use crate::kinds::Mode;
+use crate::mode::Mode;
 
 /// Healthy lab in one mode of kube-proxy.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 //! The planner builds a plan without I/O, and an agent applies it. The same plan runs on the host,
 //! in a guest, or on another machine over a pipe.
 
-pub mod delta;
 mod forget;
 pub mod health;
 mod link;
@@ -20,7 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 pub use crate::backend::Backend;
-pub use delta::Delta;
 pub use forget::{ConntrackFilter, ReplySource};
 pub use health::HealthCheck;
 pub use link::{Link, LinkKind, Mac};
@@ -30,7 +28,8 @@ pub use probe::{
 };
 pub use real_proxy::{API_ADDRESS, Mode, NFTABLES_TABLE, RealProxy, SyncTarget};
 pub use routing::{MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule};
-pub use stage::{ApiUpdate, Stage, Step};
+
+pub use stage::{ApiUpdate, Delta, Stage, Step, delta};
 use svclab_ruleset::input::Input;
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::iptables::script::IptablesScript;

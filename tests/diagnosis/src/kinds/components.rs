@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{IPVS, Kind, Mode, kind};
+use super::{IPVS, Kind, kind};
 use crate::fault::{Change, Culprit, Fault};
+use crate::mode::Mode;
 
 const AREA: &str = "components";
 

@@ -4,9 +4,10 @@
 use serde_json::{Value, json};
 
 use super::components::{cluster_cidr, patched};
-use super::{IPTABLES_OR_IPVS, Kind, Mode, kind};
+use super::{IPTABLES_OR_IPVS, Kind, kind};
 use crate::draw::{Draw, Drawn};
 use crate::fault::{Change, Culprit, Fault};
+use crate::mode::Mode;
 
 const AREA: &str = "object fields";
 

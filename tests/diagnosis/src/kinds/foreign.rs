@@ -1,8 +1,9 @@
 //! Rules of other programs that interfere: inserted rules, policies, and tables of nftables.
 
-use super::{IPTABLES_OR_IPVS, Kind, Mode, kind};
+use super::{IPTABLES_OR_IPVS, Kind, kind};
 use crate::draw::{Draw, Drawn, commands};
 use crate::fault::{Culprit, Fault};
+use crate::mode::Mode;
 
 const AREA: &str = "foreign rules";
 

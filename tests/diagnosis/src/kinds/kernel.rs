@@ -1,8 +1,9 @@
 //! Faults in sysctls, queueing disciplines, policies of `xfrm` and conntrack.
 
-use super::{Kind, Mode, kind};
+use super::{Kind, kind};
 use crate::draw::{Draw, Drawn, commands};
 use crate::fault::Culprit;
+use crate::mode::Mode;
 
 const AREA: &str = "kernel settings";
 

@@ -1,8 +1,9 @@
 //! Faults in interfaces: neighbours, forwarding databases, ports of bridges, addresses, tunnels.
 
-use super::{Kind, Mode, kind};
+use super::{Kind, kind};
 use crate::draw::{Draw, Drawn, commands};
 use crate::fault::Culprit;
+use crate::mode::Mode;
 use crate::state::NodeState;
 
 const AREA: &str = "links";

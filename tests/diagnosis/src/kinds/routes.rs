@@ -1,8 +1,9 @@
 //! Faults in routes and routing rules.
 
-use super::{Kind, Mode, kind};
+use super::{Kind, kind};
 use crate::draw::{Draw, Drawn, commands};
 use crate::fault::Culprit;
+use crate::mode::Mode;
 use crate::state::{NodeState, Route};
 
 const AREA: &str = "routes";

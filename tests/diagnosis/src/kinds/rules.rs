@@ -1,8 +1,9 @@
 //! Faults in the rules of iptables that kube-proxy and flannel wrote.
 
-use super::{IPTABLES, IPTABLES_OR_IPVS, Kind, Mode, kind};
+use super::{IPTABLES, IPTABLES_OR_IPVS, Kind, kind};
 use crate::draw::{Draw, Drawn, commands};
 use crate::fault::{Culprit, Fault};
+use crate::mode::Mode;
 use crate::state::{NodeState, Rule, word_after};
 
 pub(super) const AREA: &str = "iptables rules";

@@ -6,8 +6,9 @@ use svclab_ruleset::input::Input;
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::nft::{Ruleset, tables};
 
-use super::{
-    EvidenceRequest, Forwarding, HealthCheck, Iptables, Neighbour, Route, Server, Stage, Sysctl,
+use super::Stage;
+use crate::plan::{
+    EvidenceRequest, Forwarding, HealthCheck, Iptables, Neighbour, Route, Server, Sysctl,
     VirtualServer,
 };
 

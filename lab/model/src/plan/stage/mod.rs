@@ -1,11 +1,14 @@
 //! Defines the stages of a plan: the step that leads to each stage, and the probes in it.
 
+pub mod delta;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::real_proxy::SyncTarget;
-use super::{ConntrackFilter, Delta, Lifetime, Probe};
+use super::{ConntrackFilter, Lifetime, Probe};
+pub use delta::Delta;
 
 /// Stage of a plan: a state of the lab and the probes to run in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
