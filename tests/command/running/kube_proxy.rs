@@ -64,7 +64,7 @@ fn kube_proxy_in_running_lab_runs_until_down() {
     let explained = run(&["explain", "--running", "--format=json"]);
     assert_eq!(explained.status.code(), Some(0), "{explained:?}");
     let document: serde_json::Value = serde_json::from_slice(&explained.stdout).expect("JSON");
-    let call = &document["cases"][0]["connections"][0];
+    let call = &document["cases"][0]["stages"][0]["connections"][0];
     assert_eq!(call["verdict"], "connected");
     assert_output_snapshot!(labs, run(&["down"]));
     let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
