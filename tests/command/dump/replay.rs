@@ -173,7 +173,10 @@ fn replay_damaged_dump_needs_lenient() {
     assert_eq!(left.as_array().map(Vec::len), Some(5), "{left}");
     assert_eq!(left[0]["location"]["line"], 7);
     assert_eq!(left[0]["chain"]["paths"][0], "OUTPUT > KUBE-LOAD-BALANCER");
-    assert_eq!(data["case"]["stages"][0]["connections"][0]["verdict"], "unreachable");
+    assert_eq!(
+        data["case"]["stages"][0]["connections"][0]["verdict"],
+        "unreachable"
+    );
     // No rule sends the request to an endpoint.
     assert_eq!(verdict_lines(&output), ["probe-1 #1: unreachable"]);
     let printed = stdout(&output).replace(&shown, "DIR");
