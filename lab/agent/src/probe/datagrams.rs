@@ -32,7 +32,7 @@ pub(super) async fn exchange(
         received,
         ..
     } = &mut progress;
-    let send = async {
+    let sending = async {
         for datagram in sent..number {
             socket.send(&next(datagram + 1)).await?;
             *count_sent += 1;
@@ -42,7 +42,7 @@ pub(super) async fn exchange(
         }
         Ok(())
     };
-    let receive = async {
+    let receiving = async {
         let mut answer = vec![0; MAX_DATAGRAM_BYTES as usize];
         for _ in 0..number {
             let length = socket.recv(&mut answer).await?;
@@ -53,7 +53,7 @@ pub(super) async fn exchange(
         }
         Ok(true)
     };
-    let both = async { tokio::try_join!(send, receive).map(|((), is_valid)| is_valid) };
+    let both = async { tokio::try_join!(sending, receiving).map(|((), is_valid)| is_valid) };
     let result = match max_wait::within(probe.max_wait, both).await {
         Err(nothing) => ExchangeResult::timed_out(Verdict::Timeout, local, nothing),
         Ok(Err(error)) => {

@@ -25,8 +25,8 @@ const SIZED_HEADER_BYTES: usize = 6;
 /// Byte of payloads that carry no information.
 const FILLER: u8 = b'.';
 
-/// Number of bytes written or read at once.
-const CHUNK_BYTES: usize = 16 << 10;
+/// Filler written at once.
+static FILLER_CHUNK: [u8; 16 << 10] = [FILLER; 16 << 10];
 
 /// TCP request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,10 +116,9 @@ async fn write_filler(
     mut bytes: usize,
     sent: &mut u64,
 ) -> io::Result<()> {
-    let chunk = [FILLER; CHUNK_BYTES];
     while bytes > 0 {
-        let next = bytes.min(CHUNK_BYTES);
-        write_counted(stream, &chunk[..next], sent).await?;
+        let next = bytes.min(FILLER_CHUNK.len());
+        write_counted(stream, &FILLER_CHUNK[..next], sent).await?;
         bytes -= next;
     }
     Ok(())

@@ -227,6 +227,10 @@ const fn one_datagram() -> NonZeroU32 {
     NonZeroU32::MIN
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 const fn is_one_datagram(number: &NonZeroU32) -> bool {
     number.get() == 1
 }
