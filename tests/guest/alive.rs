@@ -68,8 +68,7 @@ fn guest_runs_labs_in_sequence_and_parallel() {
                 agent.build(prepared.plan.clone())
             );
             for session in [first, second] {
-                let evidence =
-                    single_stage(session.expect("a lab").probe().await.expect("evidence"));
+                let evidence = session.expect("a lab").probe().await.expect("evidence");
                 assert!(
                     prepared
                         .judge()

@@ -194,7 +194,7 @@ impl ProxyNode {
         // Starting a program in a guest is slow and takes time from the kube-proxy, so this reads
         // evidence. The last action of a sync unbinds unneeded addresses, such as that of the
         // previous marker.
-        let evidence = self.single_stage(session.probe().await?);
+        let evidence = single_stage(self.session.probe().await?);
         let links = evidence.kernel_state.values().flat_map(|held| &held.links);
         let bound: BTreeSet<String> = links
             .flat_map(|link| &link.addresses)

@@ -170,8 +170,7 @@ impl RunContext {
             .filter(|name| name.starts_with("pod/"))
             .collect();
         let callers: BTreeSet<&str> = plan
-            .probes
-            .iter()
+            .probes()
             .map(|probe| probe.namespace.as_str())
             .filter(|name| name.contains('/') && !pods.contains(name))
             .collect();
