@@ -9,7 +9,10 @@ mod paths;
 
 pub use address_book::AddressBook;
 pub use check::{Check, LinkContent, SetContent};
-pub use conclusion::{conclusion, describe_rewrite, describe_rule, find_reply, find_request};
+pub use conclusion::{
+    Cause, Fact, IcmpMeaning, KeptSourceReason, NamedAddress, Rejection, RuleReference, conclude,
+    find_reply, find_request,
+};
 pub use judge::claim::{ClaimDifference, ClaimOutcome, ClaimVerdict};
 pub use judge::doubt::Doubt;
 pub use judge::probe::{Observed, ProbeOutcome, summarize};

@@ -23,7 +23,9 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use commands::{bisect, claims, diff, doctor, ps, replay, verify, version_history, why};
+pub use commands::{
+    bisect, claims, diff, doctor, explain, ps, replay, verify, version_history, why,
+};
 pub use formats::github::inert;
 pub use formats::{Format, folder, pcapng};
 pub use text::expectation::describe_observed;

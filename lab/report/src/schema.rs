@@ -5,14 +5,13 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
 use crate::commands::claims::{self, Claims};
+use crate::commands::explain::{self, Journeys};
 use crate::commands::replay::{self, ReplayDocument};
-use crate::commands::{diff, doctor, ps};
+use crate::commands::{diff, doctor, ps, why};
+use crate::formats::evidence::{self, EvidenceDocument};
 use svclab_experiment::bisect::{self, Bisection};
 use svclab_experiment::verify::{self, Verification};
-use svclab_experiment::why;
 use svclab_model::evidence::Verdict;
-use svclab_runner::results::evidence_document;
-use svclab_runner::results::journeys::{self, Journeys};
 
 /// Returns the schema of `svclab run --format json`, in JSON Schema 2020-12.
 #[must_use]
@@ -56,7 +55,7 @@ pub fn diff() -> Schema {
 /// Returns the schema of `svclab explain --format json`.
 #[must_use]
 pub fn journeys() -> Schema {
-    schema_for::<Journeys>(journeys::SCHEMA)
+    schema_for::<Journeys>(explain::SCHEMA)
 }
 
 /// Returns the schema of `svclab replay --format json`.
@@ -68,7 +67,7 @@ pub fn replayed() -> Schema {
 /// Returns the schema of a case's `evidence.json`, which `svclab run --report` writes.
 #[must_use]
 pub fn evidence() -> Schema {
-    schema_for::<evidence_document::EvidenceDocument>(evidence_document::SCHEMA)
+    schema_for::<EvidenceDocument<'_>>(evidence::SCHEMA)
 }
 
 /// Returns the schema of `svclab ps --format json`.

@@ -277,7 +277,7 @@ impl LabRun {
     /// Returns the evidence of a case by its identifier; `None` if the case has no verdict.
     #[must_use]
     pub fn evidence(&self, case: &str) -> Option<&Evidence> {
-        self.find_evidence(case).map(|seen| &seen.document.evidence)
+        self.find_evidence(case).map(|seen| &seen.evidence)
     }
 
     /// Returns the explanation of a case in the format of `svclab explain`. It is complete only
@@ -290,7 +290,7 @@ impl LabRun {
 
     fn find_evidence(&self, case: &str) -> Option<&CaseEvidence> {
         let mut documents = self.case_evidence.iter().map(AsRef::as_ref);
-        documents.find(|seen| seen.document.case == case)
+        documents.find(|seen| seen.case == case)
     }
 }
 

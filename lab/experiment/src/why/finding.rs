@@ -1,38 +1,14 @@
-//! Results of trying changes, as `--format json` prints them.
+//! Results of trying changes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::change::{Origin, ProposedChange};
 use crate::bisect::Difference;
-
-/// Name and version of the JSON format.
-pub const SCHEMA: &str = "svclab/why/v1";
-
-/// Results for all requested cases.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Document {
-    /// Always `svclab/why/v1`.
-    pub schema: String,
-    /// Results by case and kernel, in the requested order.
-    pub cases: Vec<Finding>,
-}
-
-impl Document {
-    /// Creates the document from the results of cases.
-    #[must_use]
-    pub fn new(cases: Vec<Finding>) -> Self {
-        Self {
-            schema: SCHEMA.to_owned(),
-            cases,
-        }
-    }
-}
+use svclab_judge::Fact;
 
 /// Changes that make the failing connections of a case succeed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Case name: `LAB/CASE`.
     pub case: String,
@@ -42,12 +18,10 @@ pub struct Finding {
     pub failing: Vec<FailingProbe>,
     /// Other probes with failing connections that were not examined: the lab expects them to fail
     /// in all cases, or another probe was requested.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unexamined: Vec<String>,
     /// All changes that were tried, with their results.
     pub tried: Vec<TriedChanges>,
-    /// Number of pairs of changes that were not tried because there were too many; absent if zero.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// Number of pairs of changes that were not tried because there were too many.
     pub untried_pairs: usize,
     /// Number of times that probes were run.
     pub runs: u32,
@@ -66,8 +40,8 @@ pub struct FailingProbe {
     pub connected: u32,
     /// Total number of connections.
     pub total: u32,
-    /// Sentences that explain one failing connection, as `svclab explain` prints them.
-    pub explanation: Vec<String>,
+    /// Facts that explain one failing connection.
+    pub facts: Vec<Fact>,
     /// Minimal fixes: with each of them all connections succeed and no other probe gets worse.
     pub fixes: Vec<Fix>,
 }
@@ -144,14 +118,6 @@ pub struct ProbeCount {
     pub connected: u32,
     /// Total number of connections.
     pub total: u32,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-const fn is_zero(number: &usize) -> bool {
-    *number == 0
 }
 
 impl ChangeResult {

@@ -19,8 +19,7 @@ mod success;
 
 pub use change::{ChangeError, Origin, PolicyField, ProposedChange};
 pub use finding::{
-    ChangeResult, DescribedChange, Document, FailingProbe, Finding, Fix, ProbeCount, SCHEMA,
-    TriedChanges,
+    ChangeResult, DescribedChange, FailingProbe, Finding, Fix, ProbeCount, TriedChanges,
 };
 pub use run::find_fixes;
 pub use search::WhyRequest;

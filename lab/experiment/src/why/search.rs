@@ -16,7 +16,7 @@ use super::success::{
 use crate::bench::{LabChoice, LabOrigin};
 use crate::bisect::{Difference, Task, find};
 use svclab_journey::journey::Journey;
-use svclab_judge::conclusion;
+use svclab_judge::conclude;
 use svclab_model::evidence::Evidence;
 use svclab_planner::build::regenerate_kube_proxy_rules;
 use svclab_runner::kernel::KernelError;
@@ -103,7 +103,7 @@ impl<'a> Search<'a> {
             let is_wrong = |journey: &&Journey| journey.probe == probe && is_failure(journey);
             stages.find_map(|(stage, book)| {
                 let failure = stage.iter().find(is_wrong)?;
-                Some(conclusion(failure, &book))
+                Some(conclude(failure, &book))
             })
         };
         let failing = self
@@ -118,7 +118,7 @@ impl<'a> Search<'a> {
                 after: step.map(str::to_owned),
                 connected: *connected,
                 total: *total,
-                explanation: explain(probe).unwrap_or_default(),
+                facts: explain(probe).unwrap_or_default(),
                 fixes: Vec::new(),
             }
         });

@@ -1,50 +1,53 @@
-//! Describes a journey in sentences: where its packets ended, and which rules decided that.
+//! Concludes from a journey where its packets ended, and which rules decided that. Input: a
+//! [`Journey`] and the names of addresses. Output: [`Fact`]s, which reports render as sentences.
 
-mod end;
+mod cause;
+mod fact;
 mod rules;
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use crate::address_book::AddressBook;
-use end::{describe_end, describe_rejection, icmp_error_meaning};
-use rules::describe_kept_source;
-use svclab_journey::journey::{Journey, Kind, PacketPath, PathEnd};
-use svclab_model::evidence::{AddressPair, Verdict, format_address};
+use rules::kept_source;
+use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd, ingress_interface};
+use svclab_model::evidence::{AddressPair, Verdict};
 
-pub use rules::{describe_rewrite, describe_rule};
+pub use cause::Cause;
+pub use fact::{Fact, IcmpMeaning, KeptSourceReason, NamedAddress, Rejection};
+pub use rules::RuleReference;
 
-/// Returns the most important facts about an attempt, one sentence each.
+/// Drop reason of the kernel when it gives none.
+const UNSPECIFIED: &str = "NOT_SPECIFIED";
+
+/// Returns the most important facts about an attempt: about the request first, then about the
+/// reply.
 #[must_use]
-pub fn conclusion(journey: &Journey, book: &AddressBook<'_>) -> Vec<String> {
+pub fn conclude(journey: &Journey, book: &AddressBook<'_>) -> Vec<Fact> {
     let Some(request) = find_request(journey) else {
-        return vec![describe_unsent(journey)];
+        return vec![unsent(journey)];
     };
-    let mut sentences = vec![describe_request(request, journey, book)];
+    let conclusion = Conclusion { journey, book };
+    let mut facts = vec![conclusion.request(request)];
     let reply = find_reply(journey, request);
     let is_reply_received = |packet: &PacketPath| {
         let is_at_source = packet.hops.last().map(|hop| &hop.namespace) == Some(&journey.from);
         is_at_source && packet.end == PathEnd::Delivered
     };
     if let Some(reply) = reply {
-        if icmp_error_meaning(request, journey).is_some() && is_reply_received(reply) {
-            // The description of the request states the error already.
-            return sentences;
+        if icmp_meaning(request, journey).is_some() && is_reply_received(reply) {
+            // The fact about the request contains the error already.
+            return facts;
         }
-        sentences.push(describe_reply(reply, request, journey, book));
+        facts.push(conclusion.reply(reply, request));
     } else if matches!(request.end, PathEnd::Delivered) {
-        sentences.push("no reply was sent".to_owned());
+        facts.push(Fact::NoReply);
     }
     if !matches!(journey.verdict, Verdict::Connected | Verdict::Answered) {
-        sentences.extend(
-            request
-                .hops
-                .iter()
-                .filter_map(|hop| describe_kept_source(hop, request)),
-        );
+        let hops = request.hops.iter();
+        facts.extend(hops.filter_map(|hop| kept_source(hop, request)));
     }
-    sentences
+    facts
 }
 
 /// Returns the first packet of the request; `None` if no packet was sent.
@@ -73,186 +76,186 @@ pub fn find_reply<'j>(journey: &'j Journey, request: &PacketPath) -> Option<&'j 
     replies.clone().find(is_from_end).or_else(|| replies.next())
 }
 
-/// Describes an attempt without any packet.
-fn describe_unsent(journey: &Journey) -> String {
+/// Returns the fact about an attempt without any packet.
+fn unsent(journey: &Journey) -> Fact {
     if journey.addresses.is_some() {
-        return "no packet of the connection was captured".to_owned();
+        return Fact::NothingCaptured;
     }
-    let message = format!(
-        "no packet was sent: the kernel of {} rejected the connection",
-        journey.from
-    );
-    let Some(error) = &journey.error else {
-        return message;
-    };
+    let error = journey.error.clone();
     // Error for a destination without a route (Linux v6.12, `net/ipv4/fib_semantics.c`,
     // `fib_props`).
-    let meaning = if error.ends_with("(os error 101)") {
-        "no route: "
-    } else {
-        ""
-    };
-    format!("{message}: {meaning}{error}")
+    let is_no_route = |error: &String| error.ends_with("(os error 101)");
+    Fact::NothingSent {
+        namespace: journey.from.clone(),
+        no_route: error.as_ref().is_some_and(is_no_route),
+        error,
+    }
 }
 
-/// Describes the end of the request.
-fn describe_request(request: &PacketPath, journey: &Journey, book: &AddressBook<'_>) -> String {
-    let kind = request.kind.label();
-    let Some(hop) = request.hops.last() else {
-        return format!("{kind} was not captured");
+/// Returns the meaning of the ICMP error that rejected a packet. `None` if no such error rejected
+/// the packet, or if its code has no meaning here.
+fn icmp_meaning(flight: &PacketPath, journey: &Journey) -> Option<IcmpMeaning> {
+    let PathEnd::Rejected(replies) = &flight.end else {
+        return None;
     };
-    if let Some(rejection) = describe_rejection(request, journey, book) {
-        return rejection;
-    }
-    match &request.end {
-        PathEnd::Delivered | PathEnd::Rejected(_) => {
-            let is_own_name = book.name_of(hop.after.destination.ip()) == hop.namespace;
-            let destination = if is_own_name {
-                format_address(hop.after.destination)
-            } else {
-                format_named_address(hop.after.destination, book)
-            };
-            let from = if Some(hop.after.source) == journey.addresses.map(|called| called.source) {
-                String::new()
-            } else {
-                format!(", from {}", format_named_address(hop.after.source, book))
-            };
-            format!("{kind} reached {} at {destination}{from}", hop.namespace)
+    let error = journey.packets.get(*replies.first()?)?;
+    let v6 = flight.hops.last()?.after.destination.is_ipv6();
+    Some(match (v6, error.code?) {
+        (false, 0) => IcmpMeaning::NetUnreachable,
+        (true, 0) => IcmpMeaning::NoRoute,
+        (false, 1) => IcmpMeaning::HostUnreachable,
+        (true, 3) => IcmpMeaning::AddressUnreachable,
+        (false, 9 | 10 | 13) | (true, 1) => IcmpMeaning::Prohibited,
+        _ => return None,
+    })
+}
+
+/// Conclusion from one journey.
+struct Conclusion<'a> {
+    journey: &'a Journey,
+    book: &'a AddressBook<'a>,
+}
+
+impl Conclusion<'_> {
+    /// Returns the fact about the end of the request.
+    fn request(&self, request: &PacketPath) -> Fact {
+        let Some(hop) = request.hops.last() else {
+            return Fact::NothingCaptured;
+        };
+        if let Some(rejection) = self.icmp_rejection(request) {
+            return self.rejected(request, hop, rejection, Vec::new());
         }
-        end => describe_end(kind, hop, end, book),
-    }
-}
-
-/// Describes the end of the reply.
-fn describe_reply(
-    reply: &PacketPath,
-    request: &PacketPath,
-    journey: &Journey,
-    book: &AddressBook<'_>,
-) -> String {
-    let kind = reply.kind.label();
-    let Some(hop) = reply.hops.last() else {
-        return format!("{kind} was not captured");
-    };
-    let is_at_source = hop.namespace == journey.from;
-    let expected = journey.addresses.map(AddressPair::reversed);
-    if !is_at_source || !matches!(reply.end, PathEnd::Delivered | PathEnd::Rejected(_)) {
-        let description = match reply.end {
-            PathEnd::Rejected(ref by) => {
-                describe_rejection(reply, journey, book).unwrap_or_else(|| {
-                    let by = by.first().and_then(|at| journey.packets.get(*at));
-                    format!(
-                        "{kind} to {} was rejected in {} with {}",
-                        format_named_address(hop.after.destination, book),
-                        hop.namespace,
-                        by.map_or("an error", |flight| flight.kind.label())
-                    )
-                })
+        match &request.end {
+            PathEnd::Delivered | PathEnd::Rejected(_) => {
+                let source = self.journey.addresses.map(|called| called.source);
+                Fact::Reached {
+                    packet: request.kind,
+                    namespace: hop.namespace.clone(),
+                    destination: self.named(hop.after.destination),
+                    source: (Some(hop.after.source) != source)
+                        .then(|| self.named(hop.after.source)),
+                }
             }
-            PathEnd::Delivered => format!(
-                "{kind} to {} was delivered to {}, which did not send the request",
-                format_named_address(hop.after.destination, book),
-                hop.namespace
-            ),
-            ref end => describe_end(kind, hop, end, book),
+            end => self.lost(request.kind, hop, end, Vec::new()),
+        }
+    }
+
+    /// Returns the fact about the end of the reply.
+    fn reply(&self, reply: &PacketPath, request: &PacketPath) -> Fact {
+        let Some(hop) = reply.hops.last() else {
+            return Fact::NothingCaptured;
         };
-        return description + &describe_bypassed(reply, request);
+        let bypassed = bypassed(reply, request);
+        let is_at_source = hop.namespace == self.journey.from;
+        match &reply.end {
+            PathEnd::Delivered | PathEnd::Rejected(_) if is_at_source => {
+                self.received(reply, hop, bypassed)
+            }
+            PathEnd::Rejected(by) => {
+                let other = || Rejection::Packet {
+                    packet: by
+                        .first()
+                        .and_then(|index| Some(self.journey.packets.get(*index)?.kind)),
+                };
+                let rejection = self.icmp_rejection(reply).unwrap_or_else(other);
+                self.rejected(reply, hop, rejection, bypassed)
+            }
+            PathEnd::Delivered => Fact::Misdelivered {
+                packet: reply.kind,
+                namespace: hop.namespace.clone(),
+                destination: self.named(hop.after.destination),
+                bypassed,
+            },
+            end => self.lost(reply.kind, hop, end, bypassed),
+        }
     }
-    let sender = &reply.hops[0].namespace;
-    // An ICMP error has the address of the kernel that created it; the quoted packet identifies it.
-    if reply.kind == Kind::Unreachable || Some(hop.after) == expected {
-        return match reply.kind {
-            Kind::Rst | Kind::Unreachable => format!("{sender} refused the request with {kind}"),
-            _ => format!("{} received {kind} from {sender}", journey.from),
-        };
+
+    /// Returns the fact about a reply that reached the source.
+    fn received(&self, reply: &PacketPath, hop: &Hop, bypassed: Vec<String>) -> Fact {
+        let expected = self.journey.addresses.map(AddressPair::reversed);
+        let sender = reply.hops[0].namespace.clone();
+        // An ICMP error has the address of the kernel that created it; the quoted packet identifies
+        // it.
+        if reply.kind == Kind::Unreachable || Some(hop.after) == expected {
+            return match reply.kind {
+                Kind::Rst | Kind::Unreachable => Fact::Refused {
+                    packet: reply.kind,
+                    sender,
+                },
+                packet => Fact::ReplyReceived {
+                    packet,
+                    sender,
+                    receiver: self.journey.from.clone(),
+                },
+            };
+        }
+        let is_source_right = expected.is_some_and(|pair| pair.source == hop.after.source);
+        Fact::UnexpectedAddresses {
+            packet: reply.kind,
+            namespace: hop.namespace.clone(),
+            source: self.named(hop.after.source),
+            destination: is_source_right.then(|| self.named(hop.after.destination)),
+            reset: self.journey.packets.iter().any(|flight| {
+                flight.kind == Kind::Rst
+                    && flight.hops.first().is_some_and(|first_hop| {
+                        first_hop.namespace == hop.namespace
+                            && first_hop.before == hop.after.reversed()
+                    })
+            }),
+            bypassed,
+        }
     }
-    let name = |address| format_named_address(address, book);
-    let mut description = format!(
-        "{kind} reached {} {}",
-        hop.namespace,
-        describe_wrong_addresses(hop.after, expected, name)
-    );
-    let reset = journey.packets.iter().any(|flight| {
-        flight.kind == Kind::Rst
-            && flight.hops.first().is_some_and(|first_hop| {
-                first_hop.namespace == hop.namespace && first_hop.before == hop.after.reversed()
-            })
-    });
-    if reset {
-        let _ = write!(description, "; {} replied with RST", hop.namespace);
+
+    fn rejected(
+        &self,
+        flight: &PacketPath,
+        hop: &Hop,
+        rejection: Rejection,
+        bypassed: Vec<String>,
+    ) -> Fact {
+        Fact::Rejected {
+            packet: flight.kind,
+            namespace: hop.namespace.clone(),
+            destination: self.named(hop.after.destination),
+            rejection,
+            bypassed,
+        }
     }
-    description + &describe_bypassed(reply, request)
+
+    fn lost(&self, packet: Kind, hop: &Hop, end: &PathEnd, bypassed: Vec<String>) -> Fact {
+        Fact::Lost {
+            packet,
+            namespace: hop.namespace.clone(),
+            ingress: ingress_interface(hop).map(|seen| seen.interface.clone()),
+            source: self.named(hop.before.source),
+            destination: self.named(hop.after.destination),
+            cause: Cause::new(end, hop),
+            bypassed,
+        }
+    }
+
+    /// Returns the ICMP error that rejected a packet, if its code has a meaning.
+    fn icmp_rejection(&self, flight: &PacketPath) -> Option<Rejection> {
+        let reason = flight.reason.clone();
+        Some(Rejection::Icmp {
+            meaning: icmp_meaning(flight, self.journey)?,
+            reason: reason.filter(|reason| *reason != UNSPECIFIED),
+        })
+    }
+
+    fn named(&self, address: SocketAddr) -> NamedAddress {
+        NamedAddress::new(address, self.book)
+    }
 }
 
-/// Describes which address of a reply differs from the expected one.
-fn describe_wrong_addresses(
-    seen: AddressPair,
-    expected: Option<AddressPair>,
-    name: impl Fn(SocketAddr) -> String,
-) -> String {
-    let from = name(seen.source);
-    if expected.is_some_and(|expected| expected.source == seen.source) {
-        let to = name(seen.destination);
-        format!("from {from} at {to}, which is not the source of the request")
-    } else {
-        format!("from {from}, which is not the probe's target")
-    }
-}
-
-/// Names the namespaces that rewrote the request but did not receive the reply.
-fn describe_bypassed(reply: &PacketPath, request: &PacketPath) -> String {
+/// Returns the namespaces that rewrote the request but did not receive the reply.
+fn bypassed(reply: &PacketPath, request: &PacketPath) -> Vec<String> {
     let reply_namespaces: BTreeSet<&str> = reply
         .hops
         .iter()
         .map(|hop| hop.namespace.as_str())
         .collect();
-    let missed: Vec<&str> = request
-        .hops
-        .iter()
-        .filter(|hop| hop.rewritten.is_some() && !reply_namespaces.contains(hop.namespace.as_str()))
-        .map(|hop| hop.namespace.as_str())
-        .collect();
-    if missed.is_empty() {
-        return String::new();
-    }
-    format!(
-        "; {} rewrote the request but did not receive the reply",
-        missed.join(" and ")
-    )
-}
-
-/// Returns an address with its name in parentheses.
-fn format_named_address(address: SocketAddr, book: &AddressBook<'_>) -> String {
-    let name = book.name_of(address.ip());
-    let address = format_address(address);
-    if address.starts_with(&name) {
-        address
-    } else {
-        format!("{address} ({name})")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wrong_addresses_differing_one_is_named() {
-        let addresses = |source: &str, destination: &str| AddressPair {
-            source: source.parse().unwrap(),
-            destination: destination.parse().unwrap(),
-        };
-        let expected = Some(addresses("10.96.0.1:80", "10.0.0.1:4000"));
-        let describe = |source, destination| {
-            describe_wrong_addresses(addresses(source, destination), expected, format_address)
-        };
-        assert_eq!(
-            describe("10.244.0.2:80", "10.0.0.1:4000"),
-            "from 10.244.0.2:80, which is not the probe's target"
-        );
-        assert_eq!(
-            describe("10.96.0.1:80", "10.0.0.1:4001"),
-            "from 10.96.0.1:80 at 10.0.0.1:4001, which is not the source of the request"
-        );
-    }
+    let rewriting = request.hops.iter().filter(|hop| hop.rewritten.is_some());
+    let missed = rewriting.filter(|hop| !reply_namespaces.contains(hop.namespace.as_str()));
+    missed.map(|hop| hop.namespace.clone()).collect()
 }

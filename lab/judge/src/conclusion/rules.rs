@@ -1,7 +1,61 @@
-//! Describes the rules that rewrote, marked or passed a packet.
+//! Finds the rules that decided about a packet: those that marked it, and those that returned
+//! before masquerading.
 
-use svclab_journey::journey::{Hop, PacketPath, Rewrite, RuleMatch};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::fact::{Fact, KeptSourceReason};
+use svclab_journey::journey::{Hop, PacketPath, RuleMatch};
 use svclab_model::plan::{Backend, NFTABLES_TABLE};
+
+/// Rule of a namespace that a packet matched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleReference {
+    /// Backend of the table: legacy iptables or `nf_tables`.
+    pub backend: Backend,
+    /// Whether the packet also matched rules of the other backend in the namespace.
+    pub both_backends: bool,
+    /// Name of the table. A table that iptables cannot print is prefixed with its family:
+    /// `inet fw`.
+    pub table: String,
+    /// Name of the chain.
+    pub chain: String,
+    /// Number of the rule in its chain, from 1; absent at the end of the chain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
+    /// Text of the rule from its first match on; absent if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Target of the rule, such as `RETURN`. At the end of a chain: `return` or `policy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Entries of sets and maps that matched, such as `KUBE-CLUSTER-IP 10.96.0.1,tcp:443`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<String>,
+    /// Service port of a rule of kube-proxy in nftables mode, such as `ns1/nginx:http`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+}
+
+impl RuleReference {
+    /// Returns the reference of a rule that a packet matched in a hop.
+    #[must_use]
+    pub fn new(step: &RuleMatch, hop: &Hop) -> Self {
+        let mut matches = hop.matches.iter();
+        Self {
+            backend: step.backend,
+            both_backends: matches.any(|other| other.backend != step.backend),
+            table: step.table.clone(),
+            chain: step.chain.clone(),
+            number: step.number,
+            rule: step.rule.clone(),
+            target: step.target.clone(),
+            entries: step.entries.clone(),
+            service: step.service.clone(),
+        }
+    }
+}
 
 /// Returns the rule that set the mark on which the dropping rule matched, or the jump to that rule.
 pub(super) fn marking_rule(hop: &Hop) -> Option<&RuleMatch> {
@@ -19,9 +73,9 @@ pub(super) fn marking_rule(hop: &Hop) -> Option<&RuleMatch> {
     Some(jump.unwrap_or(mark))
 }
 
-/// Describes why a hop rewrote the destination of the request but not the source: the rules that
-/// returned before a rule could mark or masquerade the packet. `None` for other hops.
-pub(super) fn describe_kept_source(hop: &Hop, request: &PacketPath) -> Option<String> {
+/// Returns why a hop rewrote the destination of the request but not the source. `None` for other
+/// hops.
+pub(super) fn kept_source(hop: &Hop, request: &PacketPath) -> Option<Fact> {
     hop.rewritten.as_ref()?;
     if hop.before.source != hop.after.source || hop.before.destination == hop.after.destination {
         return None;
@@ -35,7 +89,6 @@ pub(super) fn describe_kept_source(hop: &Hop, request: &PacketPath) -> Option<St
     if later {
         return None;
     }
-    let prefix = format!("{} kept source {}", hop.namespace, source.ip());
     // Only for kube-proxy; load balancers keep the source on purpose.
     let by_kube_proxy = |step: &RuleMatch| {
         let target = step.target.as_deref().unwrap_or_default();
@@ -47,24 +100,20 @@ pub(super) fn describe_kept_source(hop: &Hop, request: &PacketPath) -> Option<St
     if !hop.matches.iter().any(by_kube_proxy) {
         return None;
     }
-    let returns: Vec<String> = hop
-        .matches
-        .iter()
-        .filter(|step| is_early_return(step))
-        .map(|step| describe_rule(step, hop))
-        .collect();
-    if returns.is_empty() {
-        let marked = hop.matches.iter().any(|step| step.mark != 0);
-        return Some(if marked {
-            format!("{prefix}, although the packet was marked")
-        } else {
-            format!("{prefix}: no rule marked the packet for masquerading")
-        });
-    }
-    Some(format!(
-        "{prefix}: {} returned before masquerading",
-        returns.join(" and ")
-    ))
+    let returns = hop.matches.iter().filter(|step| is_early_return(step));
+    let returns: Vec<RuleReference> = returns.map(|step| RuleReference::new(step, hop)).collect();
+    let reason = if !returns.is_empty() {
+        KeptSourceReason::Returned { rules: returns }
+    } else if hop.matches.iter().any(|step| step.mark != 0) {
+        KeptSourceReason::MarkedOnly
+    } else {
+        KeptSourceReason::NotMarked
+    };
+    Some(Fact::KeptSource {
+        namespace: hop.namespace.clone(),
+        source: source.ip(),
+        reason,
+    })
 }
 
 /// Whether the rule returned before masquerading. Rules that only match on an earlier mark do not
@@ -72,67 +121,4 @@ pub(super) fn describe_kept_source(hop: &Hop, request: &PacketPath) -> Option<St
 fn is_early_return(step: &RuleMatch) -> bool {
     let matches_mark = |rule: &String| rule.contains("--mark") || rule.starts_with("meta mark & ");
     step.target.as_deref() == Some("RETURN") && !step.rule.as_ref().is_some_and(matches_mark)
-}
-
-/// Describes a matched rule and its position. Names the iptables backend if rules of both backends
-/// matched in the hop.
-#[must_use]
-pub fn describe_rule(step: &RuleMatch, hop: &Hop) -> String {
-    let number = step.number.map_or_else(
-        || format!(" ({})", step.target.as_deref().unwrap_or("end of chain")),
-        |number| format!(" rule {number}"),
-    );
-    let rule = step
-        .rule
-        .as_ref()
-        .map_or_else(String::new, |rule| format!(": `{rule}`"));
-    let entries = match step.entries.as_slice() {
-        [] => String::new(),
-        entries => format!(", matching entry {}", entries.join(" and ")),
-    };
-    let both = hop
-        .matches
-        .iter()
-        .any(|rule_match| rule_match.backend != step.backend);
-    let backend = match step.backend {
-        Backend::Legacy if both => " of iptables-legacy",
-        Backend::Nft if both && !step.table.contains(' ') => " of iptables-nft",
-        _ => "",
-    };
-    let service = step
-        .service
-        .as_ref()
-        .map_or_else(String::new, |service| format!(", for service {service}"));
-    format!(
-        "{} {}{number}{backend}{rule}{entries}{service}",
-        step.table, step.chain
-    )
-}
-
-/// Describes briefly what rewrote a packet in a hop, as a continuation of "became ADDRESS".
-#[must_use]
-pub fn describe_rewrite(hop: &Hop) -> Option<String> {
-    let rules = |indices: &[usize]| -> Vec<String> {
-        let steps = indices.iter().filter_map(|at| hop.matches.get(*at));
-        steps
-            .map(|step| {
-                let target = step.target.as_deref().unwrap_or("a rule");
-                format!("{target} in {} {}", step.table, step.chain)
-            })
-            .collect()
-    };
-    Some(match hop.rewritten.as_ref()? {
-        Rewrite::ByRules(indices) => format!("by {}", rules(indices).join(", ")),
-        Rewrite::ByIpvs {
-            server,
-            real,
-            rules: at,
-        } => {
-            let mut causes = vec![format!("by IPVS, which chose {real} for {server}")];
-            causes.extend(rules(at));
-            causes.join(", and by ")
-        }
-        Rewrite::Conntrack => "by its conntrack entry".to_owned(),
-        Rewrite::Unknown => "by an unknown cause".to_owned(),
-    })
 }

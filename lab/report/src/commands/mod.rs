@@ -4,6 +4,7 @@ pub mod bisect;
 pub mod claims;
 pub mod diff;
 pub mod doctor;
+pub mod explain;
 pub mod ps;
 pub mod replay;
 pub mod verify;

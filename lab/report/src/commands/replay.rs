@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::explain::CaseJourneys;
 use svclab_planner::replay::ReplayReport;
-use svclab_runner::results::journeys::CaseJourneys;
 
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/replay/v1";

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::formats::evidence::EvidenceDocument;
 use crate::formats::junit::Junit;
 use crate::formats::packet_comments::comments;
 use crate::formats::pcapng::Pcapng;
@@ -77,14 +78,13 @@ impl Folder {
                 .map_err(|error| with_path(directory, &error))?;
         }
         write_file(&path.join("capture.pcapng"), |out| {
-            let document = &seen.document;
             let mut pcapng = Pcapng::begin(out, seen.interfaces.iter().cloned())?;
             let mut left_out = 0_u64;
-            for (stage, journeys) in document.evidence.stages.iter().zip(&document.stages) {
+            for (stage, journeys) in seen.evidence.stages.iter().zip(&seen.journeys) {
                 for packet in stage.step.iter().flat_map(|step| &step.packets) {
                     pcapng.packet(packet, None)?;
                 }
-                let packet_comments = comments(&journeys.connections);
+                let packet_comments = comments(journeys);
                 for (number, packet) in stage.packets.iter().enumerate() {
                     pcapng.packet(packet, packet_comments.get(&number).map(String::as_str))?;
                 }
@@ -97,7 +97,7 @@ impl Folder {
         })?;
         write_file(&path.join("evidence.json"), |out| {
             let mut out = PrintableWriter::new(out, TextKind::Json);
-            serde_json::to_writer(&mut out, &seen.document)?;
+            serde_json::to_writer(&mut out, &EvidenceDocument::from(seen))?;
             out.write_all(b"\n")?;
             out.flush()
         })?;

@@ -1,5 +1,6 @@
 //! Defines the output formats of a run: one file for each, with the parts that only it uses.
 
+pub(crate) mod evidence;
 pub mod folder;
 pub(crate) mod github;
 pub(crate) mod human;

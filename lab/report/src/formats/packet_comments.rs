@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use svclab_journey::journey::{PacketPath, PathEnd};
-use svclab_judge::{describe_rewrite, describe_rule};
-use svclab_runner::results::journeys::ExplainedJourney;
+use crate::text::conclusion::{render_rewrite, render_rule};
+use svclab_journey::journey::{Journey, PacketPath, PathEnd, Rewrite};
+use svclab_judge::RuleReference;
 
 /// Returns by packet index, from 0, what rewrote or dropped the packet.
 #[must_use]
-pub fn comments(connections: &[ExplainedJourney]) -> BTreeMap<usize, String> {
+pub fn comments(journeys: &[Journey]) -> BTreeMap<usize, String> {
     let mut comments: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    for connection in connections {
-        for flight in &connection.journey.packets {
+    for journey in journeys {
+        for flight in &journey.packets {
             for (packet, comment) in path_comments(flight) {
                 let packet_comments = comments.entry(packet).or_default();
                 // A packet may belong to several connections.
@@ -30,7 +30,7 @@ pub fn comments(connections: &[ExplainedJourney]) -> BTreeMap<usize, String> {
 fn path_comments(flight: &PacketPath) -> Vec<(usize, String)> {
     let mut comments = Vec::new();
     for hop in &flight.hops {
-        let Some(by) = describe_rewrite(hop) else {
+        let Some(by) = render_rewrite(hop) else {
             continue;
         };
         // The packet as sent or, if it was for a local socket, as received.
@@ -41,10 +41,10 @@ fn path_comments(flight: &PacketPath) -> Vec<(usize, String)> {
             .or(hop.crossings.last());
         if let Some(seen) = after {
             let rules: Vec<String> = match &hop.rewritten {
-                Some(svclab_journey::journey::Rewrite::ByRules(indices)) => indices
+                Some(Rewrite::ByRules(indices)) => indices
                     .iter()
                     .filter_map(|index| hop.matches.get(*index))
-                    .map(|step| describe_rule(step, hop))
+                    .map(|step| render_rule(&RuleReference::new(step, hop)))
                     .collect(),
                 _ => Vec::new(),
             };
@@ -70,7 +70,7 @@ fn path_comments(flight: &PacketPath) -> Vec<(usize, String)> {
             format!(
                 "dropped in {} by {}",
                 hop.namespace,
-                describe_rule(step, hop)
+                render_rule(&RuleReference::new(step, hop))
             )
         }),
         PathEnd::Dropped { reason, .. } => Some(format!("dropped in {}: {reason}", hop.namespace)),

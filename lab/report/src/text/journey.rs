@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::commands::explain::CaseHead;
+use crate::text::conclusion::{render_facts, render_rewrite};
 use crate::text::{count, push_wrapped, strip_colours};
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd};
-use svclab_judge::{AddressBook, conclusion, describe_rewrite, find_reply, find_request};
+use svclab_judge::{AddressBook, conclude, find_reply, find_request};
 use svclab_model::evidence::{AddressPair, Progress, Verdict};
-use svclab_runner::results::journeys::CaseHead;
 use svclab_runner::results::{CaseResult, CaseStatus};
 use svclab_runner::run::CaseEvidence;
 
@@ -29,20 +30,19 @@ const MARK: &str = "> ";
 /// Renders all journeys of a case without colours.
 #[must_use]
 pub fn render_case_journeys(result: &CaseResult, seen: &CaseEvidence) -> String {
-    let document = &seen.document;
     let expected = Some(result.result == CaseStatus::Pass);
-    let (case, kernel) = (document.case.clone(), document.kernel.clone());
-    let head = CaseHead::new(case, kernel, expected, &document.evidence);
+    let (case, kernel) = (seen.case.clone(), seen.kernel.clone());
+    let head = CaseHead::new(case, kernel, expected, &seen.evidence);
     let books = seen.prepared.books();
     let renderer = |book| JourneyRenderer {
         book,
         verbose: false,
         brief: false,
     };
-    let stages = document.stages.iter().zip(books);
-    let texts = stages.map(|(stage, book)| {
-        let journeys = stage.connections.iter().map(|explained| &explained.journey);
-        renderer(book).render_stage(&head, stage.step.as_deref(), journeys)
+    let stages = seen.journeys.iter().zip(books).enumerate();
+    let texts = stages.map(|(stage, (journeys, book))| {
+        let step = seen.prepared.step_name(stage);
+        renderer(book).render_stage(&head, step, journeys.iter())
     });
     strip_colours(&texts.collect::<String>())
 }
@@ -101,7 +101,7 @@ impl JourneyRenderer<'_> {
                 "{} {} {}",
                 journey.probe,
                 journey.verdict,
-                without_port(journey, &conclusion(journey, &self.book).join("\n"))
+                without_port(journey, &self.sentences(journey).join("\n"))
             );
             match groups.iter_mut().find(|(own, ..)| *own == key) {
                 Some((_, _, count)) => *count += 1,
@@ -118,6 +118,10 @@ impl JourneyRenderer<'_> {
         text
     }
 
+    fn sentences(&self, journey: &Journey) -> Vec<String> {
+        render_facts(&conclude(journey, &self.book))
+    }
+
     fn push_journey(&self, text: &mut String, journey: &Journey, group_size: usize) {
         let probe = &journey.probe;
         let alike = match group_size {
@@ -130,7 +134,7 @@ impl JourneyRenderer<'_> {
             "{HEAD}{probe} #{number}: {}{HEAD:#}{alike}",
             journey.verdict
         );
-        for sentence in conclusion(journey, &self.book) {
+        for sentence in self.sentences(journey) {
             push_wrapped(text, ITEM, &sentence, WIDTH);
         }
         let is_success = matches!(journey.verdict, Verdict::Connected | Verdict::Answered);
@@ -205,7 +209,7 @@ impl JourneyRenderer<'_> {
                 hop.namespace, hop.before
             );
             self.push_rules(text, hop);
-            if let Some(by) = describe_rewrite(hop) {
+            if let Some(by) = render_rewrite(hop) {
                 let _ = writeln!(
                     text,
                     "  {MATTERS}{MARK}  becomes {}{MATTERS:#} {by}",

@@ -2,6 +2,7 @@
 
 pub(crate) mod case;
 pub(crate) mod certificate;
+pub(crate) mod conclusion;
 pub(crate) mod cover;
 pub(crate) mod expectation;
 pub(crate) mod flow_table;

@@ -1,10 +1,8 @@
 //! Results of a run.
 
-pub mod evidence_document;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod flows;
-pub mod journeys;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -10,9 +10,9 @@ use svclab_judge::Observed;
 use svclab_model::evidence::Attempt;
 use svclab_model::plan::{ProbeProtocol, Target};
 use svclab_model::protocol::stream::{Exec, FromStream};
+use svclab_report::explain::CaseJourneys;
 use svclab_report::ps::LabInfo;
 use svclab_runner::results::RunError;
-use svclab_runner::results::journeys::CaseJourneys;
 
 pub(crate) const VERSION: u32 = 2;
 

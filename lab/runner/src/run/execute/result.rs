@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::case_evidence::CaseEvidence;
 use super::{KeptCase, flows};
 use crate::kernel::Session;
-use crate::results::evidence_document::{self, EvidenceDocument};
 use crate::results::{CaseResult, CaseStatus, RunError};
 use crate::run::prepare::Prepared;
 use crate::run::select::rerun_name;
@@ -103,7 +102,7 @@ pub(super) fn split_ended(
     let seen = lab
         .as_ref()
         .filter(|_| with_evidence)
-        .map(|(_, evidence)| Arc::new(evidence_document(&prepared, &result, evidence)));
+        .map(|(_, evidence)| Arc::new(case_evidence(&prepared, &result, evidence)));
     let names = prepared.plan.namespaces.iter().map(|ns| ns.name.clone());
     let kept = lab.map(|(session, _)| KeptCase {
         case: prepared.case.id.clone(),
@@ -114,7 +113,7 @@ pub(super) fn split_ended(
 }
 
 /// Returns the evidence of a case in the form that is sent, with the case.
-fn evidence_document(
+fn case_evidence(
     prepared: &Arc<Prepared>,
     result: &CaseResult,
     evidence: &Evidence,
@@ -126,15 +125,12 @@ fn evidence_document(
             .map(|link| (namespace.name.clone(), link.to_owned()))
     });
     CaseEvidence {
+        case: result.case.clone(),
+        kernel: result.kernel.clone(),
+        evidence: evidence.clone(),
+        journeys: prepared.journeys(evidence),
         interfaces: interfaces.collect(),
         prepared: Arc::clone(prepared),
-        document: EvidenceDocument {
-            schema: evidence_document::SCHEMA.to_owned(),
-            case: result.case.clone(),
-            kernel: result.kernel.clone(),
-            evidence: evidence.clone(),
-            stages: prepared.stage_journeys(prepared.journeys(evidence)),
-        },
     }
 }
 

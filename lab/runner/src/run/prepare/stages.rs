@@ -1,7 +1,6 @@
 //! Stages of a case: its clusters, plans, journeys and address books.
 
 use super::Prepared;
-use crate::results::journeys::StageJourneys;
 use svclab_journey::journey::{Journey, journeys};
 use svclab_judge::{AddressBook, JudgedStage};
 use svclab_model::evidence::Evidence;
@@ -41,20 +40,6 @@ impl Prepared {
         planned
             .zip(&evidence.stages)
             .map(|((stage, planned), seen)| journeys(stage.plan, &planned.probes, seen))
-            .collect()
-    }
-
-    /// Explains the journeys of each stage.
-    #[must_use]
-    pub fn stage_journeys(
-        &self,
-        journeys: impl IntoIterator<Item = Vec<Journey>>,
-    ) -> Vec<StageJourneys> {
-        let journeys = journeys.into_iter().zip(self.books()).enumerate();
-        journeys
-            .map(|(stage, (journeys, book))| {
-                StageJourneys::new(self.step_name(stage), journeys, &book)
-            })
             .collect()
     }
 }

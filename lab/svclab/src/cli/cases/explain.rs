@@ -12,9 +12,9 @@ use crate::live::{
 };
 use svclab_diagnostic::exit_code;
 use svclab_journey::journey::Journey;
+use svclab_report::explain::{CaseHead, CaseJourneys, Journeys, StageJourneys};
 use svclab_report::journey::JourneyRenderer;
 use svclab_runner::kernel::KernelChoice;
-use svclab_runner::results::journeys::{CaseHead, CaseJourneys, Journeys};
 use svclab_runner::results::{ErrorKind, RunError};
 use svclab_runner::run::{self, ExplainedCase, Prepared, RunOptions, unknown_probe_error};
 
@@ -185,7 +185,7 @@ pub(crate) fn case_journeys(case: &ExplainedCase, probes: &[String], judged: boo
     let selected = journeys.map(|journeys| select_journeys(journeys, probes).cloned().collect());
     CaseJourneys {
         head: case_head(case, judged),
-        stages: case.prepared.stage_journeys(selected),
+        stages: StageJourneys::from_case(&case.prepared, selected),
     }
 }
 

@@ -14,9 +14,9 @@ use crate::cli::output::{
 };
 use crate::cli::progress::ProgressDisplay;
 use svclab_experiment::Progress;
-use svclab_experiment::why::{self, Document, Finding, WhyRequest};
+use svclab_experiment::why::{self, Finding, WhyRequest};
 use svclab_model::plan::MaxWait;
-use svclab_report::why::render_text;
+use svclab_report::why::{Document, render_text};
 use svclab_runner::results::RunError;
 use svclab_runner::run::{PrepareOptions, RunOptions, prepare_case, unknown_probe_error};
 

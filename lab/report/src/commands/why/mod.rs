@@ -1,14 +1,19 @@
 //! Renders the changes that make failing cases succeed.
 
+mod document;
+
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::text::conclusion::render_facts;
 use crate::text::{count, join, push_wrapped, with_colour};
 use svclab_experiment::bisect::Difference;
 use svclab_experiment::why::{
     ChangeResult, DescribedChange, FailingProbe, Finding, Fix, Origin, ProbeCount, TriedChanges,
 };
+
+pub use document::{CaseFinding, Document, ExplainedProbe, SCHEMA};
 
 /// Maximum width of sentences, in columns.
 const WIDTH: usize = 80;
@@ -53,8 +58,8 @@ fn render_finding(finding: &Finding, verbose: bool) -> String {
                 text,
                 "\n{probe}{after}: {connected} of {total} connections succeed"
             );
-            for sentence in &wrong.explanation {
-                push_item(&mut text, sentence);
+            for sentence in render_facts(&wrong.facts) {
+                push_item(&mut text, &sentence);
             }
         }
         push_fixes(&mut text, &group[0].fixes, group.len() > 1);
@@ -206,6 +211,7 @@ mod tests {
     use super::*;
     use svclab_experiment::bisect::Kind;
     use svclab_experiment::why::{PolicyField, ProposedChange};
+    use svclab_judge::{Cause, Fact, NamedAddress, RuleReference};
     use svclab_model::plan::{Backend, Route, RouteKind, RoutingAction, RoutingRule};
 
     fn named(name: &str) -> String {
@@ -370,6 +376,36 @@ mod tests {
         ]
     }
 
+    fn lost_by_rule() -> Fact {
+        let address = |address: &str| NamedAddress {
+            address: address.parse().expect("an address"),
+            name: None,
+        };
+        let rule = RuleReference {
+            backend: Backend::Nft,
+            both_backends: false,
+            table: named("filter"),
+            chain: named("FORWARD"),
+            number: Some(1),
+            rule: None,
+            target: Some(named("DROP")),
+            entries: Vec::new(),
+            service: None,
+        };
+        Fact::Lost {
+            packet: svclab_journey::journey::Kind::Syn,
+            namespace: named("node-1"),
+            ingress: None,
+            source: address("192.0.2.1:4000"),
+            destination: address("10.96.0.1:80"),
+            cause: Cause::Rule {
+                rule,
+                marked_by: None,
+            },
+            bypassed: Vec::new(),
+        }
+    }
+
     fn finding(cures: &[Vec<ProposedChange>], tried: Vec<TriedChanges>) -> Finding {
         let cures = cures.iter().map(|changes| Fix {
             changes: changes.iter().map(DescribedChange::from).collect(),
@@ -383,7 +419,7 @@ mod tests {
                 after: Some(named("scaled")),
                 connected: 1,
                 total: 4,
-                explanation: vec![named("SYN was dropped in node-1 by filter FORWARD rule 1")],
+                facts: vec![lost_by_rule()],
                 fixes: cures.collect(),
             }],
             unexamined: vec![named("other"), named("third")],

@@ -1,11 +1,13 @@
-//! Journeys as data: `svclab/journeys/v1`.
+//! Defines the output of `svclab explain --format json`: journeys with their conclusions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::text::conclusion::render_facts;
 use svclab_journey::journey::Journey;
-use svclab_judge::{AddressBook, conclusion};
+use svclab_judge::{AddressBook, Fact, conclude};
 use svclab_model::evidence::{DropEvidence, Evidence, StageEvidence};
+use svclab_runner::run::Prepared;
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "svclab/journeys/v1";
@@ -50,14 +52,29 @@ impl StageJourneys {
         journeys: impl IntoIterator<Item = Journey>,
         book: &AddressBook<'_>,
     ) -> Self {
-        let explained = journeys.into_iter().map(|journey| ExplainedJourney {
-            conclusion: conclusion(&journey, book),
-            journey,
+        let explained = journeys.into_iter().map(|journey| {
+            let facts = conclude(&journey, book);
+            ExplainedJourney {
+                conclusion: render_facts(&facts),
+                facts,
+                journey,
+            }
         });
         Self {
             step: step.map(str::to_owned),
             connections: explained.collect(),
         }
+    }
+
+    /// Explains the journeys of each stage of a case.
+    pub fn from_case(
+        prepared: &Prepared,
+        journeys: impl IntoIterator<Item = Vec<Journey>>,
+    ) -> Vec<Self> {
+        let journeys = journeys.into_iter().zip(prepared.books()).enumerate();
+        journeys
+            .map(|(stage, (journeys, book))| Self::new(prepared.step_name(stage), journeys, &book))
+            .collect()
     }
 }
 
@@ -115,6 +132,9 @@ impl CaseHead {
 pub struct ExplainedJourney {
     /// Conclusion in plain words, one sentence each.
     pub conclusion: Vec<String>,
+    /// Facts of the conclusion as data, in the order of the sentences.
+    #[serde(default)]
+    pub facts: Vec<Fact>,
     /// Journey with all packets of the connection.
     #[serde(flatten)]
     pub journey: Journey,

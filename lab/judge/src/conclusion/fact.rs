@@ -1,0 +1,208 @@
+//! Defines facts about the packets of an attempt. A report renders each fact as a sentence.
+
+use std::net::{IpAddr, SocketAddr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::cause::Cause;
+use super::rules::RuleReference;
+use crate::address_book::AddressBook;
+use svclab_journey::journey::Kind;
+
+/// Fact about the packets of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    tag = "fact",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum Fact {
+    /// No packet of the connection was captured.
+    NothingCaptured,
+    /// The kernel of the source rejected the connection before it sent a packet.
+    NothingSent {
+        /// Namespace of the source.
+        namespace: String,
+        /// Error of the operating system; absent if it is unknown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        /// Whether the error means that no route leads to the destination.
+        no_route: bool,
+    },
+    /// The packet reached its destination.
+    Reached {
+        /// Kind of the packet.
+        packet: Kind,
+        /// Namespace that received the packet.
+        namespace: String,
+        /// Destination address on arrival.
+        destination: NamedAddress,
+        /// Source address on arrival; absent if it is the source address of the attempt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<NamedAddress>,
+    },
+    /// A kernel answered the packet with an error or a reset.
+    Rejected {
+        /// Kind of the packet.
+        packet: Kind,
+        /// Namespace whose kernel answered.
+        namespace: String,
+        /// Destination address at that place.
+        destination: NamedAddress,
+        /// Answer of the kernel.
+        rejection: Rejection,
+        /// Namespaces that rewrote the request but did not receive this reply.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        bypassed: Vec<String>,
+    },
+    /// The packet was lost.
+    Lost {
+        /// Kind of the packet.
+        packet: Kind,
+        /// Last namespace of the packet.
+        namespace: String,
+        /// Interface through which the packet entered the namespace; absent if it was sent there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ingress: Option<String>,
+        /// Source address on arrival in the namespace.
+        source: NamedAddress,
+        /// Destination address at the end of the packet.
+        destination: NamedAddress,
+        /// Cause of the loss.
+        cause: Cause,
+        /// Namespaces that rewrote the request but did not receive this reply.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        bypassed: Vec<String>,
+    },
+    /// The reply was delivered to a namespace that did not send the request.
+    Misdelivered {
+        /// Kind of the reply.
+        packet: Kind,
+        /// Namespace that received the reply.
+        namespace: String,
+        /// Destination address of the reply.
+        destination: NamedAddress,
+        /// Namespaces that rewrote the request but did not receive this reply.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        bypassed: Vec<String>,
+    },
+    /// The source received the reply with the expected addresses.
+    ReplyReceived {
+        /// Kind of the reply.
+        packet: Kind,
+        /// Namespace that sent the reply.
+        sender: String,
+        /// Namespace of the source.
+        receiver: String,
+    },
+    /// The source received a reset or an error.
+    Refused {
+        /// Kind of the reply.
+        packet: Kind,
+        /// Namespace that sent the reply.
+        sender: String,
+    },
+    /// The source received the reply with other addresses than those of the connection.
+    UnexpectedAddresses {
+        /// Kind of the reply.
+        packet: Kind,
+        /// Namespace of the source.
+        namespace: String,
+        /// Source address of the reply.
+        source: NamedAddress,
+        /// Destination address of the reply; absent unless it is the address that differs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        destination: Option<NamedAddress>,
+        /// Whether the source answered the reply with a reset.
+        reset: bool,
+        /// Namespaces that rewrote the request but did not receive this reply.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        bypassed: Vec<String>,
+    },
+    /// The request arrived, and no reply was sent.
+    NoReply,
+    /// A namespace rewrote the destination of the request but not the source.
+    KeptSource {
+        /// Namespace that rewrote the destination.
+        namespace: String,
+        /// Source address that was kept.
+        source: IpAddr,
+        /// Reason for the missing rewrite.
+        reason: KeptSourceReason,
+    },
+}
+
+/// Answer of a kernel that does not deliver a packet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "by", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Rejection {
+    /// ICMP error whose code has a meaning.
+    Icmp {
+        /// Meaning of the code.
+        meaning: IcmpMeaning,
+        /// Drop reason of the kernel; absent if the kernel gave none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Another error, or a reset.
+    Packet {
+        /// Kind of the answer; absent if it was not captured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        packet: Option<Kind>,
+    },
+}
+
+/// Meaning of an ICMP destination-unreachable code (RFC 792, RFC 1812, RFC 4443).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum IcmpMeaning {
+    /// ICMP: the kernel has no route to the destination.
+    NetUnreachable,
+    /// `ICMPv6`: the kernel has no route to the destination.
+    NoRoute,
+    /// ICMP: the host does not answer.
+    HostUnreachable,
+    /// `ICMPv6`: the address does not answer.
+    AddressUnreachable,
+    /// A rule or a route forbids the packet.
+    Prohibited,
+}
+
+/// Reason why a namespace kept the source address of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    tag = "because",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum KeptSourceReason {
+    /// Rules returned before a rule could mark or masquerade the packet.
+    Returned {
+        /// Rules that returned.
+        rules: Vec<RuleReference>,
+    },
+    /// No rule marked the packet for masquerading.
+    NotMarked,
+    /// The packet was marked, but not masqueraded.
+    MarkedOnly,
+}
+
+/// Address with the name that users give to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamedAddress {
+    /// IP address and port; port 0 if the packet has no ports.
+    pub address: SocketAddr,
+    /// Name of the pod, node, host, service or interface; absent if the address has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl NamedAddress {
+    pub(super) fn new(address: SocketAddr, book: &AddressBook<'_>) -> Self {
+        let name = book.name_of(address.ip());
+        let name = (name != address.ip().to_string()).then_some(name);
+        Self { address, name }
+    }
+}

@@ -1,0 +1,380 @@
+//! Renders facts about packets as sentences.
+
+use svclab_journey::journey::{Hop, Kind, Rewrite, SysctlValue};
+use svclab_judge::{
+    Cause, Fact, IcmpMeaning, KeptSourceReason, NamedAddress, Rejection, RuleReference,
+};
+use svclab_model::evidence::format_address;
+use svclab_model::plan::Backend;
+
+/// Renders each fact as a sentence.
+pub(crate) fn render_facts(facts: &[Fact]) -> Vec<String> {
+    facts.iter().map(render_fact).collect()
+}
+
+fn render_fact(fact: &Fact) -> String {
+    match fact {
+        Fact::NothingCaptured => "no packet of the connection was captured".to_owned(),
+        Fact::NothingSent {
+            namespace,
+            error,
+            no_route,
+        } => {
+            let meaning = if *no_route { "no route: " } else { "" };
+            let error = error.as_ref();
+            let error = error.map_or_else(String::new, |error| format!(": {meaning}{error}"));
+            format!("no packet was sent: the kernel of {namespace} rejected the connection{error}")
+        }
+        Fact::Reached {
+            packet,
+            namespace,
+            destination,
+            source,
+        } => {
+            let packet = packet.label();
+            let destination = if destination.name.as_ref() == Some(namespace) {
+                format_address(destination.address)
+            } else {
+                render_address(destination)
+            };
+            let source = source.as_ref();
+            let source = source.map_or_else(String::new, |source| {
+                format!(", from {}", render_address(source))
+            });
+            format!("{packet} reached {namespace} at {destination}{source}")
+        }
+        Fact::Rejected {
+            packet,
+            namespace,
+            destination,
+            rejection,
+            bypassed,
+        } => format!(
+            "{} to {} was rejected in {namespace} with {}{}",
+            packet.label(),
+            render_address(destination),
+            render_rejection(rejection),
+            render_bypassed(bypassed)
+        ),
+        Fact::Lost { bypassed, .. } => render_loss(fact) + &render_bypassed(bypassed),
+        Fact::Misdelivered {
+            packet,
+            namespace,
+            destination,
+            bypassed,
+        } => format!(
+            "{} to {} was delivered to {namespace}, which did not send the request{}",
+            packet.label(),
+            render_address(destination),
+            render_bypassed(bypassed)
+        ),
+        Fact::ReplyReceived {
+            packet,
+            sender,
+            receiver,
+        } => format!("{receiver} received {} from {sender}", packet.label()),
+        Fact::Refused { packet, sender } => {
+            format!("{sender} refused the request with {}", packet.label())
+        }
+        Fact::UnexpectedAddresses {
+            packet,
+            namespace,
+            source,
+            destination,
+            reset,
+            bypassed,
+        } => {
+            let addresses = render_unexpected(source, destination.as_ref());
+            let reset = if *reset {
+                format!("; {namespace} replied with RST")
+            } else {
+                String::new()
+            };
+            format!(
+                "{} reached {namespace} {addresses}{reset}{}",
+                packet.label(),
+                render_bypassed(bypassed)
+            )
+        }
+        Fact::NoReply => "no reply was sent".to_owned(),
+        Fact::KeptSource {
+            namespace,
+            source,
+            reason,
+        } => {
+            let kept = format!("{namespace} kept source {source}");
+            match reason {
+                KeptSourceReason::Returned { rules } => {
+                    let rules: Vec<String> = rules.iter().map(render_rule).collect();
+                    format!(
+                        "{kept}: {} returned before masquerading",
+                        rules.join(" and ")
+                    )
+                }
+                KeptSourceReason::NotMarked => {
+                    format!("{kept}: no rule marked the packet for masquerading")
+                }
+                KeptSourceReason::MarkedOnly => {
+                    format!("{kept}, although the packet was marked")
+                }
+            }
+        }
+    }
+}
+
+fn render_rejection(rejection: &Rejection) -> String {
+    match rejection {
+        Rejection::Icmp { meaning, reason } => {
+            let meaning = match meaning {
+                IcmpMeaning::NetUnreachable => "net unreachable: no route",
+                IcmpMeaning::NoRoute => "unreachable: no route",
+                IcmpMeaning::HostUnreachable => "host unreachable",
+                IcmpMeaning::AddressUnreachable => "address unreachable",
+                IcmpMeaning::Prohibited => "unreachable: prohibited",
+            };
+            let reason = reason.as_ref();
+            let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+            format!("ICMP {meaning}{reason}")
+        }
+        Rejection::Packet { packet } => packet.map_or("an error", Kind::label).to_owned(),
+    }
+}
+
+/// Describes which address of a reply differs from the expected one.
+fn render_unexpected(source: &NamedAddress, destination: Option<&NamedAddress>) -> String {
+    let from = render_address(source);
+    match destination {
+        Some(destination) => {
+            let to = render_address(destination);
+            format!("from {from} at {to}, which is not the source of the request")
+        }
+        None => format!("from {from}, which is not the probe's target"),
+    }
+}
+
+/// Renders a fact of the kind [`Fact::Lost`]; other facts have no loss.
+fn render_loss(fact: &Fact) -> String {
+    let Fact::Lost {
+        packet,
+        namespace,
+        ingress,
+        source,
+        destination,
+        cause,
+        ..
+    } = fact
+    else {
+        return String::new();
+    };
+    let packet = packet.label();
+    let (source, destination) = (render_address(source), render_address(destination));
+    let through = ingress.as_ref();
+    let through = through.map_or_else(String::new, |name| format!(" through {name}"));
+    let on_ingress = if through.is_empty() {
+        String::new()
+    } else {
+        format!(" on ingress{through}")
+    };
+    match cause {
+        Cause::Rule { rule, marked_by } => {
+            let marked_by = marked_by.as_ref().map_or_else(String::new, |rule| {
+                format!("; the packet was marked by {}", render_rule(rule))
+            });
+            let rule = render_rule(rule);
+            format!("{packet} was dropped in {namespace} by {rule}{marked_by}")
+        }
+        Cause::Kernel {
+            reason,
+            function,
+            sysctls,
+        } => {
+            let function = function.as_ref();
+            let function = function.map_or_else(String::new, |name| format!(" in {name}"));
+            let meaning = describe_no_forwarding(sysctls).or(describe_reason(reason));
+            let why = meaning.map_or_else(String::new, |meaning| format!("{meaning}: "));
+            format!(
+                "{packet} from {source} was dropped in {namespace}{on_ingress}: \
+                 {why}{reason}{function}{}",
+                render_sysctls(sysctls)
+            )
+        }
+        Cause::Counter {
+            counter,
+            increase,
+            lost,
+            sysctls,
+        } => {
+            let end = match counter.as_str() {
+                "IpOutNoRoutes" => {
+                    format!("reached {namespace}{through}, which had no route for the reply")
+                }
+                "IcmpInErrors" => {
+                    format!("reached {namespace}{through}, which had no matching connection")
+                }
+                _ => format!(
+                    "was dropped in {namespace}{on_ingress}: {}",
+                    describe_no_forwarding(sysctls).unwrap_or(describe_counter(counter))
+                ),
+            };
+            format!(
+                "{packet} from {source} {end} (counter {counter} increased by {increase}, lost \
+                 packets: {lost}){}",
+                render_sysctls(sysctls)
+            )
+        }
+        Cause::NotReceived { interface } => {
+            let interface = interface.as_deref().unwrap_or("?");
+            format!(
+                "{packet} to {destination} left {namespace} through {interface} and was not \
+                 received"
+            )
+        }
+        Cause::Waiting { neighbour } => format!(
+            "{packet} to {destination} was still queued in {namespace}, waiting for the hardware \
+             address of {neighbour}"
+        ),
+        Cause::Unknown => format!(
+            "{packet} to {destination} reached {namespace}{through}, and its end was not recorded"
+        ),
+    }
+}
+
+/// Describes a drop caused by disabled forwarding.
+fn describe_no_forwarding(sysctls: &[SysctlValue]) -> Option<&'static str> {
+    let is_forwarding = |sysctl: &SysctlValue| sysctl.name.ends_with(".forwarding");
+    let description = "addressed to another machine, and forwarding is disabled";
+    sysctls.iter().any(is_forwarding).then_some(description)
+}
+
+/// Renders sysctls as the end of a sentence.
+fn render_sysctls(sysctls: &[SysctlValue]) -> String {
+    let texts: Vec<String> = sysctls
+        .iter()
+        .map(|sysctl| format!("{} = {}", sysctl.name, sysctl.value))
+        .collect();
+    if texts.is_empty() {
+        String::new()
+    } else {
+        format!("; sysctl {}", texts.join(" and "))
+    }
+}
+
+/// Returns the meaning of a drop reason of the kernel.
+fn describe_reason(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "IP_RPFILTER" => "reverse path filtering (rp_filter)",
+        "IP_INNOROUTES" => "no route",
+        "IP_INADDRERRORS" => "the destination is not a local address",
+        "NETFILTER_DROP" => "netfilter",
+        "NO_SOCKET" => "no listening socket",
+        "NEIGH_FAILED" | "NEIGH_QUEUEFULL" => "no reply from the neighbour",
+        "IP_OUTNOROUTES" => "no outgoing route",
+        "PKT_TOO_BIG" => "packet too large",
+        "OTHERHOST" => "addressed to another host",
+        _ => return None,
+    })
+}
+
+/// Returns the meaning of a drop counter.
+fn describe_counter(counter: &str) -> &'static str {
+    match counter {
+        "TcpExtIPReversePathFilter" => "reverse path filtering (rp_filter)",
+        "IpExtInNoRoutes" => "no route",
+        "IpInAddrErrors" => "the destination is not a local address",
+        _ => "invalid header",
+    }
+}
+
+/// Names the namespaces that rewrote the request but did not receive the reply.
+fn render_bypassed(namespaces: &[String]) -> String {
+    if namespaces.is_empty() {
+        return String::new();
+    }
+    format!(
+        "; {} rewrote the request but did not receive the reply",
+        namespaces.join(" and ")
+    )
+}
+
+/// Renders an address with its name in parentheses.
+fn render_address(named: &NamedAddress) -> String {
+    let address = format_address(named.address);
+    match &named.name {
+        Some(name) => format!("{address} ({name})"),
+        None => address,
+    }
+}
+
+/// Renders a rule with its position. Names the iptables backend if the packet matched rules of
+/// both.
+pub(crate) fn render_rule(rule: &RuleReference) -> String {
+    let number = rule.number.map_or_else(
+        || format!(" ({})", rule.target.as_deref().unwrap_or("end of chain")),
+        |number| format!(" rule {number}"),
+    );
+    let text = rule.rule.as_ref();
+    let text = text.map_or_else(String::new, |text| format!(": `{text}`"));
+    let entries = match rule.entries.as_slice() {
+        [] => String::new(),
+        entries => format!(", matching entry {}", entries.join(" and ")),
+    };
+    let backend = match rule.backend {
+        Backend::Legacy if rule.both_backends => " of iptables-legacy",
+        Backend::Nft if rule.both_backends && !rule.table.contains(' ') => " of iptables-nft",
+        _ => "",
+    };
+    let service = rule.service.as_ref();
+    let service = service.map_or_else(String::new, |name| format!(", for service {name}"));
+    format!(
+        "{} {}{number}{backend}{text}{entries}{service}",
+        rule.table, rule.chain
+    )
+}
+
+/// Renders briefly what rewrote a packet in a hop, as a continuation of "became ADDRESS".
+pub(crate) fn render_rewrite(hop: &Hop) -> Option<String> {
+    let rules = |indices: &[usize]| -> Vec<String> {
+        let steps = indices.iter().filter_map(|at| hop.matches.get(*at));
+        steps
+            .map(|step| {
+                let target = step.target.as_deref().unwrap_or("a rule");
+                format!("{target} in {} {}", step.table, step.chain)
+            })
+            .collect()
+    };
+    Some(match hop.rewritten.as_ref()? {
+        Rewrite::ByRules(indices) => format!("by {}", rules(indices).join(", ")),
+        Rewrite::ByIpvs {
+            server,
+            real,
+            rules: at,
+        } => {
+            let mut causes = vec![format!("by IPVS, which chose {real} for {server}")];
+            causes.extend(rules(at));
+            causes.join(", and by ")
+        }
+        Rewrite::Conntrack => "by its conntrack entry".to_owned(),
+        Rewrite::Unknown => "by an unknown cause".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_addresses_differing_one_is_named() {
+        let named = |address: &str| NamedAddress {
+            address: address.parse().unwrap(),
+            name: None,
+        };
+        assert_eq!(
+            render_unexpected(&named("10.244.0.2:80"), None),
+            "from 10.244.0.2:80, which is not the probe's target"
+        );
+        assert_eq!(
+            render_unexpected(&named("10.96.0.1:80"), Some(&named("10.0.0.1:4001"))),
+            "from 10.96.0.1:80 at 10.0.0.1:4001, which is not the source of the request"
+        );
+    }
+}
