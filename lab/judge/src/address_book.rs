@@ -22,6 +22,10 @@ impl<'a> AddressBook<'a> {
         Self { cluster, plan }
     }
 
+    pub(crate) fn plan(&self) -> &'a Plan {
+        self.plan
+    }
+
     /// Returns the addresses of a name. The name is a pod, node, host or service, an interface such
     /// as `node-1/flannel.1`, or an IP address.
     ///

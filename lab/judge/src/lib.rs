@@ -10,7 +10,8 @@ mod paths;
 pub use address_book::AddressBook;
 pub use check::{Check, LinkContent, SetContent};
 pub use conclusion::{
-    Cause, Fact, IcmpMeaning, KeptSourceReason, NamedAddress, Rejection, RuleReference, conclude,
+    Cause, DROP_TABLE, DropKind, DropRow, Fact, Fault, IcmpMeaning, InterfaceName,
+    KeptSourceReason, NamedAddress, Rejection, RouteDecision, RouteLookup, RuleReference, conclude,
     find_reply, find_request,
 };
 pub use judge::claim::{ClaimDifference, ClaimOutcome, ClaimVerdict};

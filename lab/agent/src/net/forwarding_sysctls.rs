@@ -10,7 +10,7 @@ use crate::runtime::failure;
 use svclab_model::protocol::Failure;
 
 /// Sysctls to read of each interface and of `all`.
-const SYSCTLS: [&str; 2] = ["forwarding", "rp_filter"];
+const SYSCTLS: [&str; 4] = ["accept_local", "forwarding", "route_localnet", "rp_filter"];
 
 /// Returns the values by sysctl name. As in `sysctl`, a dot in an interface name becomes a slash.
 /// Sysctls that the kernel lacks are omitted.

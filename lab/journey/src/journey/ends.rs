@@ -14,11 +14,12 @@ use svclab_model::plan::Plan;
 
 /// Counters that grow when the kernel drops packets in transit, or has no route for the reply to a
 /// received packet.
-const LOSS_COUNTERS: [&str; 5] = [
+const LOSS_COUNTERS: [&str; 6] = [
     "TcpExtIPReversePathFilter",
     "IpExtInNoRoutes",
     "IpInAddrErrors",
     "IpInHdrErrors",
+    "IpFragFails",
     "IpOutNoRoutes",
 ];
 
@@ -44,8 +45,16 @@ impl PathEnds {
         let observed: Vec<Option<PathEnd>> = packets
             .iter()
             .map(|packet| {
-                observed_end(evidence, &drops, packet, packets)
+                let end = observed_end(evidence, &drops, packet, packets);
+                // A queue that ended with its interface does not show why the packet waited.
+                let is_cause = |end: &PathEnd| match end {
+                    PathEnd::Dropped { reason, .. } => !is_teardown(reason),
+                    _ => true,
+                };
+                end.clone()
+                    .filter(is_cause)
                     .or_else(|| unresolved_neighbour_end(plan, evidence, packet))
+                    .or(end)
             })
             .collect();
         // The other packets have no end of their own; a counter of the namespace may explain them.
@@ -212,9 +221,14 @@ fn unresolved_neighbour_end(
 fn is_routine_discard(end: &PathEnd) -> bool {
     matches!(
         end,
-        PathEnd::Dropped { reason, .. }
-            if matches!(reason.as_str(), "NOT_SPECIFIED" | "QUEUE_PURGE" | "SOCKET_CLOSE")
+        PathEnd::Dropped { reason, .. } if reason == "NOT_SPECIFIED" || is_teardown(reason)
     )
+}
+
+/// Whether the kernel gives this reason for packets in the queue of a socket or an interface that
+/// is removed (Linux v6.12, `include/linux/skbuff.h`, `__skb_queue_purge`).
+fn is_teardown(reason: &str) -> bool {
+    matches!(reason, "QUEUE_PURGE" | "SOCKET_CLOSE")
 }
 
 /// Reported drops by namespace and packet, in order of time.
@@ -256,7 +270,20 @@ fn drop_end(
 /// Whether the kernel gives this reason for packets that it has not processed yet (Linux v6.12,
 /// `include/net/dropreason-core.h`).
 fn is_transit_reason(reason: &str) -> bool {
-    let transit_prefixes = ["IP_", "NETFILTER_", "NEIGH_", "TC_", "XFRM_"];
+    let transit_prefixes = [
+        "BRIDGE_",
+        "IP_",
+        "NEIGH_",
+        "NETFILTER_",
+        "NO_TX_TARGET",
+        "OTHERHOST",
+        "PKT_TOO_BIG",
+        "QDISC_",
+        "TC_",
+        "VXLAN_",
+        "XDP",
+        "XFRM_",
+    ];
     transit_prefixes
         .iter()
         .any(|before| reason.starts_with(before))
@@ -268,6 +295,11 @@ fn find_drop<'e>(
     hop: &'e Hop,
 ) -> Option<&'e DroppedPacket> {
     let id = packet.identity.without_data();
-    let mut drops = drops.get(&(hop.namespace.as_str(), id))?.iter();
-    drops.find(|drop| drop.time >= packet.time).copied()
+    let drops = drops.get(&(hop.namespace.as_str(), id))?.iter();
+    let mut drops = drops.filter(|drop| drop.time >= packet.time).copied();
+    let first = drops.next()?;
+    let mut drops = std::iter::once(first).chain(drops);
+    drops
+        .find(|drop| !is_teardown(&drop.reason))
+        .or(Some(first))
 }

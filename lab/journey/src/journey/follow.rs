@@ -8,7 +8,7 @@ use super::hop::MatchIndex;
 use super::rules::RuleIndex;
 use super::sighting;
 use super::track::tracks;
-use super::{Journey, PacketPath, PathEnd};
+use super::{Crossing, Hop, Journey, PacketHeader, PacketPath, PathEnd};
 use svclab_model::evidence::{AddressPair, Attempt, StageEvidence};
 use svclab_model::plan::{Plan, Probe, ProbeProtocol};
 
@@ -90,6 +90,12 @@ fn build_journey(
             end,
             code: packet.code,
             reason: ends.reasons[*index].clone(),
+            header: packet.last.map(|last| PacketHeader {
+                ttl: last.frame.ttl,
+                length: last.frame.length,
+                dont_fragment: last.frame.dont_fragment,
+                destination_mac: last.destination_mac,
+            }),
         });
     }
     Journey {

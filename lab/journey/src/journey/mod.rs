@@ -11,6 +11,8 @@ mod nftables;
 mod rules;
 mod settings;
 mod sighting;
+#[cfg(test)]
+mod tests;
 mod track;
 
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +24,7 @@ pub use hop::ingress_interface;
 pub use track::Kind;
 
 use svclab_model::evidence::{self, AddressPair};
-use svclab_model::plan::Backend;
+use svclab_model::plan::{Backend, Mac};
 
 /// An attempt of a probe and all packets that belong to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -72,6 +74,25 @@ pub struct PacketPath {
     /// Drop reason of the kernel for a packet that the kernel also answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Headers at the last capture; absent if no interface carried the packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<PacketHeader>,
+}
+
+/// Fields of the headers of a captured packet. Inside a tunnel, these are those of the inner packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PacketHeader {
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// Length of the IP packet in bytes.
+    pub length: u32,
+    /// Whether routers must not fragment the packet.
+    pub dont_fragment: bool,
+    /// Destination hardware address; absent inside a tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub destination_mac: Option<Mac>,
 }
 
 /// Part of a packet path inside one namespace.

@@ -8,7 +8,9 @@ use svclab_model::evidence::StageEvidence;
 ///
 /// For the reverse path filter, the stricter of the values of the interface and of `all` applies
 /// (Linux v6.12, `include/linux/inetdevice.h`, `IN_DEV_RPFILTER`). An interface that does not
-/// forward treats packets for other addresses as errors (`net/ipv4/route.c`, `ip_error`).
+/// forward treats packets for other addresses as errors (`net/ipv4/route.c`, `ip_error`). The
+/// namespace accepts its own addresses as sources, and 127.0.0.0/8 from other interfaces than `lo`,
+/// if the interface or `all` permits this (`IN_DEV_ACCEPT_LOCAL`, `IN_DEV_NET_ROUTE_LOCALNET`).
 pub(super) fn controlling_sysctls(
     evidence: &StageEvidence,
     hop: &Hop,
@@ -25,6 +27,8 @@ pub(super) fn controlling_sysctls(
         "IP_INADDRERRORS" | "IP_INNOROUTES" | "IpInAddrErrors" | "IpExtInNoRoutes" => {
             ("forwarding", &[&interface], |value| value == "0")
         }
+        "IP_LOCAL_SOURCE" => ("accept_local", &[&interface], |value| value == "0"),
+        "IP_LOCALNET" => ("route_localnet", &[&interface], |value| value == "0"),
         _ => return Vec::new(),
     };
     let sysctls = evidence.sysctls.get(&hop.namespace);

@@ -63,6 +63,8 @@ pub(super) struct Sighting<'e> {
     /// Identity of the tunnel packet that encapsulates this packet.
     pub outer: Option<PacketId>,
     pub frame: Frame,
+    /// Destination hardware address; `None` inside a tunnel.
+    pub destination_mac: Option<Mac>,
     /// Index of the packet in the evidence.
     pub packet: usize,
 }
@@ -111,6 +113,7 @@ pub(super) fn parse_sightings<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sig
             let wrapped = outer.inner.is_some();
             let carrier = wrapped.then(|| PacketId::from_frame(&outer));
             let frame = outer.inner.clone().map_or(outer, |inner| *inner);
+            let mac = packet.bytes.first_chunk().copied().map(Mac);
             Some(Sighting {
                 time: packet.time,
                 namespace: &packet.namespace,
@@ -122,6 +125,7 @@ pub(super) fn parse_sightings<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sig
                 identity: PacketId::from_frame(&frame),
                 outer: carrier,
                 frame,
+                destination_mac: mac.filter(|_| !wrapped),
                 packet: index,
             })
         })

@@ -7,13 +7,16 @@ use std::net::IpAddr;
 use pnet::packet::Packet as _;
 use pnet::packet::ethernet::{EtherType, EtherTypes, EthernetPacket};
 use pnet::packet::ip::IpNextHeaderProtocol;
-use pnet::packet::ipv4::Ipv4Packet;
+use pnet::packet::ipv4::{Ipv4Flags, Ipv4Packet};
 use pnet::packet::ipv6::Ipv6Packet;
 use pnet::packet::tcp::TcpFlags;
 use pnet::packet::vlan::VlanPacket;
 
 use svclab_model::evidence::PacketKind;
 use transport::{Transport, parse_transport};
+
+/// Length of an IPv6 header in bytes.
+const IPV6_HEADER: u32 = 40;
 
 /// The IP packet of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +41,12 @@ pub struct Frame {
     pub quoted: Option<Box<Frame>>,
     /// Fields that identify the packet wherever it is seen.
     pub invariant_fields: InvariantFields,
+    /// TTL or hop limit of the IP header.
+    pub ttl: u8,
+    /// Length of the IP packet in bytes, as its header states.
+    pub length: u32,
+    /// Whether routers must not fragment the packet. Always true for IPv6 (RFC 8200, 5).
+    pub dont_fragment: bool,
 }
 
 /// Fields of a packet that neither routers nor NAT change.
@@ -130,19 +139,26 @@ impl Frame {
                     is_first_fragment,
                 );
                 frame.invariant_fields.identification = packet.get_identification();
+                frame.ttl = packet.get_ttl();
+                frame.length = packet.get_total_length().into();
+                frame.dont_fragment = packet.get_flags() & Ipv4Flags::DontFragment != 0;
                 Some(frame)
             }
             EtherTypes::Ipv6 => {
                 let packet = Ipv6Packet::new(bytes)?;
                 let (source, destination) =
                     (packet.get_source().into(), packet.get_destination().into());
-                Some(Self::from_ip_payload(
+                let mut frame = Self::from_ip_payload(
                     source,
                     destination,
                     packet.get_next_header(),
                     packet.payload(),
                     true,
-                ))
+                );
+                frame.ttl = packet.get_hop_limit();
+                frame.length = IPV6_HEADER + u32::from(packet.get_payload_length());
+                frame.dont_fragment = true;
+                Some(frame)
             }
             _ => None,
         }
@@ -171,6 +187,9 @@ impl Frame {
             inner: transport.inner.map(Box::new),
             quoted: transport.quoted.map(Box::new),
             invariant_fields: transport.invariant_fields,
+            ttl: 0,
+            length: 0,
+            dont_fragment: false,
         }
     }
 
@@ -243,6 +262,7 @@ mod tests {
             (syn.source.to_string().as_str(), syn.ports),
             ("10.0.1.2", Some((41354, 80)))
         );
+        assert_eq!((syn.ttl, syn.length, syn.dont_fragment), (64, 40, true));
         assert!(
             syn.has_kind(PacketKind::Syn)
                 && !syn.has_kind(PacketKind::SynAck)

@@ -5,8 +5,12 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::drop_kind::DropKind;
+use super::drop_table::drop_kind;
+use super::fault::{Fault, LastHop};
 use super::rules::{RuleReference, marking_rule};
-use svclab_journey::journey::{Hop, PathEnd, SysctlValue};
+use svclab_journey::journey::{Hop, PacketPath, PathEnd, SysctlValue};
+use svclab_model::plan::Plan;
 
 /// Cause of the loss of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +30,11 @@ pub enum Cause {
     },
     /// The kernel reported the packet as dropped.
     Kernel {
+        /// Kind of the cause.
+        kind: DropKind,
+        /// Object at fault; absent if the evidence does not show it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
         /// Drop reason of the kernel: `IP_RPFILTER`.
         reason: String,
         /// Kernel function that dropped the packet; absent if it is unknown.
@@ -37,6 +46,11 @@ pub enum Cause {
     },
     /// A counter of the kernel increased while packets were lost in the namespace.
     Counter {
+        /// Kind of the cause.
+        kind: DropKind,
+        /// Object at fault; absent if the evidence does not show it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
         /// Name of the counter: `TcpExtIPReversePathFilter`.
         counter: String,
         /// Increase of the counter.
@@ -52,6 +66,9 @@ pub enum Cause {
         /// Interface that sent the packet; absent if it was not captured.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         interface: Option<String>,
+        /// Object at fault; absent if the evidence does not show it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
     },
     /// The packet was still queued: the hardware address of a neighbour was unknown.
     Waiting {
@@ -64,8 +81,10 @@ pub enum Cause {
 
 impl Cause {
     /// Returns the cause for the end of a packet in its last hop.
-    pub(super) fn new(end: &PathEnd, hop: &Hop) -> Self {
-        match end {
+    pub(super) fn new(flight: &PacketPath, hop: &Hop, plan: &Plan) -> Self {
+        let last = LastHop::new(plan, flight, hop);
+        let explain = |kind| last.map_or((kind, None), |last| last.explain(kind));
+        match &flight.end {
             PathEnd::DroppedByRule => hop.matches.last().map_or(Self::Unknown, |step| Self::Rule {
                 rule: RuleReference::new(step, hop),
                 marked_by: marking_rule(hop).map(|step| RuleReference::new(step, hop)),
@@ -74,29 +93,63 @@ impl Cause {
                 reason,
                 function,
                 settings,
-            } => Self::Kernel {
-                reason: reason.clone(),
-                function: function.clone(),
-                sysctls: settings.clone(),
-            },
+            } => {
+                let (kind, fault) = explain(drop_kind(reason, function.as_deref()));
+                Self::Kernel {
+                    kind,
+                    fault,
+                    reason: reason.clone(),
+                    function: function.clone(),
+                    sysctls: settings.clone(),
+                }
+            }
             PathEnd::CountedDrop {
                 counter,
                 increase,
                 lost,
                 settings,
-            } => Self::Counter {
-                counter: counter.clone(),
-                increase: *increase,
-                lost: *lost,
-                sysctls: settings.clone(),
-            },
+            } => {
+                let (kind, fault) = match counter_kind(counter) {
+                    // The reply had no route.
+                    DropKind::NoRoute if counter == REPLY_COUNTER => {
+                        (DropKind::NoRoute, last.map(LastHop::source_route))
+                    }
+                    kind => explain(kind),
+                };
+                Self::Counter {
+                    kind,
+                    fault,
+                    counter: counter.clone(),
+                    increase: *increase,
+                    lost: *lost,
+                    sysctls: settings.clone(),
+                }
+            }
             PathEnd::NotReceived => Self::NotReceived {
                 interface: hop.crossings.last().map(|seen| seen.interface.clone()),
+                fault: last.and_then(LastHop::link),
             },
             PathEnd::Waiting(neighbour) => Self::Waiting {
                 neighbour: *neighbour,
             },
             PathEnd::Unknown | PathEnd::Delivered | PathEnd::Rejected(_) => Self::Unknown,
         }
+    }
+}
+
+/// Counter of packets of the namespace itself without a route: here, replies.
+pub(super) const REPLY_COUNTER: &str = "IpOutNoRoutes";
+
+/// Returns the kind of cause that a counter stands for (Linux v6.12, `net/ipv4/proc.c`,
+/// `snmp4_ipstats_list` and others).
+fn counter_kind(counter: &str) -> DropKind {
+    match counter {
+        "TcpExtIPReversePathFilter" => DropKind::ReversePath,
+        "IpExtInNoRoutes" | REPLY_COUNTER => DropKind::NoRoute,
+        "IpInAddrErrors" => DropKind::NotForwarding,
+        "IpInHdrErrors" => DropKind::TtlOrHeader,
+        "IpFragFails" => DropKind::TooBig,
+        "IcmpInErrors" => DropKind::NoConnection,
+        _ => DropKind::Unspecified,
     }
 }

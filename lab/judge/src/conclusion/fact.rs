@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cause::Cause;
+use super::fault::Fault;
 use super::rules::RuleReference;
 use crate::address_book::AddressBook;
 use svclab_journey::journey::Kind;
@@ -29,6 +30,9 @@ pub enum Fact {
         error: Option<String>,
         /// Whether the error means that no route leads to the destination.
         no_route: bool,
+        /// Route that refuses the destination, or the absence of a route.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
     },
     /// The packet reached its destination.
     Reached {
@@ -144,6 +148,9 @@ pub enum Rejection {
         /// Drop reason of the kernel; absent if the kernel gave none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// Object at fault; absent if the evidence does not show it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
     },
     /// Another error, or a reset.
     Packet {
@@ -167,6 +174,8 @@ pub enum IcmpMeaning {
     AddressUnreachable,
     /// A rule or a route forbids the packet.
     Prohibited,
+    /// ICMP: the packet is larger than the MTU and must not be fragmented.
+    TooBig,
 }
 
 /// Reason why a namespace kept the source address of a request.

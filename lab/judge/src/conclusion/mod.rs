@@ -2,30 +2,40 @@
 //! [`Journey`] and the names of addresses. Output: [`Fact`]s, which reports render as sentences.
 
 mod cause;
+mod drop_kind;
+mod drop_table;
 mod fact;
+mod fault;
+mod route_lookup;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use crate::address_book::AddressBook;
+use drop_table::UNSPECIFIED;
+use fault::{LastHop, unsent_route};
 use rules::kept_source;
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd, ingress_interface};
 use svclab_model::evidence::{AddressPair, Verdict};
+use svclab_model::plan::Plan;
 
 pub use cause::Cause;
+pub use drop_kind::DropKind;
+pub use drop_table::{DROP_TABLE, DropRow};
 pub use fact::{Fact, IcmpMeaning, KeptSourceReason, NamedAddress, Rejection};
+pub use fault::{Fault, InterfaceName};
+pub use route_lookup::{RouteDecision, RouteLookup};
 pub use rules::RuleReference;
-
-/// Drop reason of the kernel when it gives none.
-const UNSPECIFIED: &str = "NOT_SPECIFIED";
 
 /// Returns the most important facts about an attempt: about the request first, then about the
 /// reply.
 #[must_use]
 pub fn conclude(journey: &Journey, book: &AddressBook<'_>) -> Vec<Fact> {
     let Some(request) = find_request(journey) else {
-        return vec![unsent(journey)];
+        return vec![unsent(journey, book.plan())];
     };
     let conclusion = Conclusion { journey, book };
     let mut facts = vec![conclusion.request(request)];
@@ -77,17 +87,24 @@ pub fn find_reply<'j>(journey: &'j Journey, request: &PacketPath) -> Option<&'j 
 }
 
 /// Returns the fact about an attempt without any packet.
-fn unsent(journey: &Journey) -> Fact {
+fn unsent(journey: &Journey, plan: &Plan) -> Fact {
     if journey.addresses.is_some() {
         return Fact::NothingCaptured;
     }
     let error = journey.error.clone();
-    // Error for a destination without a route (Linux v6.12, `net/ipv4/fib_semantics.c`,
-    // `fib_props`).
-    let is_no_route = |error: &String| error.ends_with("(os error 101)");
+    // Errors of destinations without a route, and of unreachable, prohibit and blackhole routes
+    // (Linux v6.12, `net/ipv4/fib_semantics.c`, `fib_props`).
+    let has_number = |number: u32| {
+        let end = format!("(os error {number})");
+        error.as_ref().is_some_and(|error| error.ends_with(&end))
+    };
+    let is_by_route = [101, 113, 13, 22].into_iter().any(has_number);
     Fact::NothingSent {
         namespace: journey.from.clone(),
-        no_route: error.as_ref().is_some_and(is_no_route),
+        no_route: has_number(101),
+        fault: is_by_route
+            .then(|| unsent_route(plan, &journey.probe))
+            .flatten(),
         error,
     }
 }
@@ -105,6 +122,7 @@ fn icmp_meaning(flight: &PacketPath, journey: &Journey) -> Option<IcmpMeaning> {
         (true, 0) => IcmpMeaning::NoRoute,
         (false, 1) => IcmpMeaning::HostUnreachable,
         (true, 3) => IcmpMeaning::AddressUnreachable,
+        (false, 4) => IcmpMeaning::TooBig,
         (false, 9 | 10 | 13) | (true, 1) => IcmpMeaning::Prohibited,
         _ => return None,
     })
@@ -136,7 +154,7 @@ impl Conclusion<'_> {
                         .then(|| self.named(hop.after.source)),
                 }
             }
-            end => self.lost(request.kind, hop, end, Vec::new()),
+            _ => self.lost(request, hop, Vec::new()),
         }
     }
 
@@ -166,7 +184,7 @@ impl Conclusion<'_> {
                 destination: self.named(hop.after.destination),
                 bypassed,
             },
-            end => self.lost(reply.kind, hop, end, bypassed),
+            _ => self.lost(reply, hop, bypassed),
         }
     }
 
@@ -222,14 +240,14 @@ impl Conclusion<'_> {
         }
     }
 
-    fn lost(&self, packet: Kind, hop: &Hop, end: &PathEnd, bypassed: Vec<String>) -> Fact {
+    fn lost(&self, flight: &PacketPath, hop: &Hop, bypassed: Vec<String>) -> Fact {
         Fact::Lost {
-            packet,
+            packet: flight.kind,
             namespace: hop.namespace.clone(),
             ingress: ingress_interface(hop).map(|seen| seen.interface.clone()),
             source: self.named(hop.before.source),
             destination: self.named(hop.after.destination),
-            cause: Cause::new(end, hop),
+            cause: Cause::new(flight, hop, self.book.plan()),
             bypassed,
         }
     }
@@ -237,9 +255,12 @@ impl Conclusion<'_> {
     /// Returns the ICMP error that rejected a packet, if its code has a meaning.
     fn icmp_rejection(&self, flight: &PacketPath) -> Option<Rejection> {
         let reason = flight.reason.clone();
+        let meaning = icmp_meaning(flight, self.journey)?;
+        let last = LastHop::new(self.book.plan(), flight, flight.hops.last()?);
         Some(Rejection::Icmp {
-            meaning: icmp_meaning(flight, self.journey)?,
+            meaning,
             reason: reason.filter(|reason| *reason != UNSPECIFIED),
+            fault: last.and_then(|last| last.rejection(meaning)),
         })
     }
 

@@ -1,8 +1,14 @@
 //! Renders facts about packets as sentences.
 
+mod causes;
+#[cfg(test)]
+mod tests;
+
+use causes::{render_cause, render_fault};
 use svclab_journey::journey::{Hop, Kind, Rewrite, SysctlValue};
 use svclab_judge::{
-    Cause, Fact, IcmpMeaning, KeptSourceReason, NamedAddress, Rejection, RuleReference,
+    Cause, DropKind, Fact, Fault, IcmpMeaning, KeptSourceReason, NamedAddress, Rejection,
+    RuleReference,
 };
 use svclab_model::evidence::format_address;
 use svclab_model::plan::Backend;
@@ -19,12 +25,8 @@ fn render_fact(fact: &Fact) -> String {
             namespace,
             error,
             no_route,
-        } => {
-            let meaning = if *no_route { "no route: " } else { "" };
-            let error = error.as_ref();
-            let error = error.map_or_else(String::new, |error| format!(": {meaning}{error}"));
-            format!("no packet was sent: the kernel of {namespace} rejected the connection{error}")
-        }
+            fault,
+        } => render_unsent(namespace, error.as_deref(), *no_route, fault.as_ref()),
         Fact::Reached {
             packet,
             namespace,
@@ -102,39 +104,72 @@ fn render_fact(fact: &Fact) -> String {
             source,
             reason,
         } => {
-            let kept = format!("{namespace} kept source {source}");
-            match reason {
-                KeptSourceReason::Returned { rules } => {
-                    let rules: Vec<String> = rules.iter().map(render_rule).collect();
-                    format!(
-                        "{kept}: {} returned before masquerading",
-                        rules.join(" and ")
-                    )
-                }
-                KeptSourceReason::NotMarked => {
-                    format!("{kept}: no rule marked the packet for masquerading")
-                }
-                KeptSourceReason::MarkedOnly => {
-                    format!("{kept}, although the packet was marked")
-                }
-            }
+            let reason = render_kept_source_reason(reason);
+            format!("{namespace} kept source {source}{reason}")
         }
+    }
+}
+
+/// Describes an attempt whose connection the kernel of the source rejected.
+fn render_unsent(
+    namespace: &str,
+    error: Option<&str>,
+    no_route: bool,
+    fault: Option<&Fault>,
+) -> String {
+    let meaning = match fault {
+        Some(fault) => format!(": {}", render_fault(fault)),
+        None if no_route => ": no route".to_owned(),
+        None => String::new(),
+    };
+    let error = error.map_or_else(String::new, |error| format!(": {error}"));
+    format!("no packet was sent: the kernel of {namespace} rejected the connection{meaning}{error}")
+}
+
+/// Renders the reason as the end of a sentence.
+fn render_kept_source_reason(reason: &KeptSourceReason) -> String {
+    match reason {
+        KeptSourceReason::Returned { rules } => {
+            let rules: Vec<String> = rules.iter().map(render_rule).collect();
+            format!(": {} returned before masquerading", rules.join(" and "))
+        }
+        KeptSourceReason::NotMarked => ": no rule marked the packet for masquerading".to_owned(),
+        KeptSourceReason::MarkedOnly => ", although the packet was marked".to_owned(),
     }
 }
 
 fn render_rejection(rejection: &Rejection) -> String {
     match rejection {
-        Rejection::Icmp { meaning, reason } => {
-            let meaning = match meaning {
-                IcmpMeaning::NetUnreachable => "net unreachable: no route",
-                IcmpMeaning::NoRoute => "unreachable: no route",
-                IcmpMeaning::HostUnreachable => "host unreachable",
-                IcmpMeaning::AddressUnreachable => "address unreachable",
-                IcmpMeaning::Prohibited => "unreachable: prohibited",
+        Rejection::Icmp {
+            meaning,
+            reason,
+            fault,
+        } => {
+            let (name, cause) = match meaning {
+                IcmpMeaning::NetUnreachable => ("net unreachable", "no route"),
+                IcmpMeaning::NoRoute => ("unreachable", "no route"),
+                IcmpMeaning::HostUnreachable => ("host unreachable", ""),
+                IcmpMeaning::AddressUnreachable => ("address unreachable", ""),
+                IcmpMeaning::Prohibited => ("unreachable", "prohibited"),
+                IcmpMeaning::TooBig => {
+                    ("fragmentation needed", "the packet is larger than the MTU")
+                }
             };
+            let kind = match meaning {
+                IcmpMeaning::NetUnreachable | IcmpMeaning::NoRoute => DropKind::NoRoute,
+                IcmpMeaning::TooBig => DropKind::TooBig,
+                IcmpMeaning::HostUnreachable
+                | IcmpMeaning::AddressUnreachable
+                | IcmpMeaning::Prohibited => DropKind::RouteRefused,
+            };
+            let cause = fault.as_ref().map_or_else(
+                || cause.to_owned(),
+                |fault| render_cause(kind, Some(fault), None),
+            );
+            let colon = if cause.is_empty() { "" } else { ": " };
             let reason = reason.as_ref();
             let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
-            format!("ICMP {meaning}{reason}")
+            format!("ICMP {name}{colon}{cause}{reason}")
         }
         Rejection::Packet { packet } => packet.map_or("an error", Kind::label).to_owned(),
     }
@@ -184,21 +219,23 @@ fn render_loss(fact: &Fact) -> String {
             format!("{packet} was dropped in {namespace} by {rule}{marked_by}")
         }
         Cause::Kernel {
+            kind,
+            fault,
             reason,
             function,
             sysctls,
         } => {
             let function = function.as_ref();
             let function = function.map_or_else(String::new, |name| format!(" in {name}"));
-            let meaning = describe_no_forwarding(sysctls).or(describe_reason(reason));
-            let why = meaning.map_or_else(String::new, |meaning| format!("{meaning}: "));
+            let why = render_kernel_cause(*kind, fault.as_ref(), ingress.as_deref(), sysctls);
             format!(
-                "{packet} from {source} was dropped in {namespace}{on_ingress}: \
-                 {why}{reason}{function}{}",
-                render_sysctls(sysctls)
+                "{packet} from {source} was dropped in {namespace}{on_ingress}: {why} \
+                 ({reason}{function})"
             )
         }
         Cause::Counter {
+            kind,
+            fault,
             counter,
             increase,
             lost,
@@ -206,27 +243,33 @@ fn render_loss(fact: &Fact) -> String {
         } => {
             let end = match counter.as_str() {
                 "IpOutNoRoutes" => {
-                    format!("reached {namespace}{through}, which had no route for the reply")
+                    let route = fault.as_ref();
+                    let route = route
+                        .map_or_else(String::new, |fault| format!(": {}", render_fault(fault)));
+                    format!("reached {namespace}{through}, which had no route for the reply{route}")
                 }
                 "IcmpInErrors" => {
                     format!("reached {namespace}{through}, which had no matching connection")
                 }
-                _ => format!(
-                    "was dropped in {namespace}{on_ingress}: {}",
-                    describe_no_forwarding(sysctls).unwrap_or(describe_counter(counter))
-                ),
+                _ => {
+                    let ingress = ingress.as_deref();
+                    let why = render_kernel_cause(*kind, fault.as_ref(), ingress, sysctls);
+                    format!("was dropped in {namespace}{on_ingress}: {why}")
+                }
             };
             format!(
                 "{packet} from {source} {end} (counter {counter} increased by {increase}, lost \
-                 packets: {lost}){}",
-                render_sysctls(sysctls)
+                 packets: {lost})"
             )
         }
-        Cause::NotReceived { interface } => {
+        Cause::NotReceived { interface, fault } => {
             let interface = interface.as_deref().unwrap_or("?");
+            let fault = fault.as_ref();
+            let fault =
+                fault.map_or_else(String::new, |fault| format!(": {}", render_fault(fault)));
             format!(
                 "{packet} to {destination} left {namespace} through {interface} and was not \
-                 received"
+                 received{fault}"
             )
         }
         Cause::Waiting { neighbour } => format!(
@@ -239,11 +282,20 @@ fn render_loss(fact: &Fact) -> String {
     }
 }
 
-/// Describes a drop caused by disabled forwarding.
-fn describe_no_forwarding(sysctls: &[SysctlValue]) -> Option<&'static str> {
+/// Renders the cause of a drop, and the sysctls that control it.
+fn render_kernel_cause(
+    kind: DropKind,
+    fault: Option<&Fault>,
+    ingress: Option<&str>,
+    sysctls: &[SysctlValue],
+) -> String {
     let is_forwarding = |sysctl: &SysctlValue| sysctl.name.ends_with(".forwarding");
-    let description = "addressed to another machine, and forwarding is disabled";
-    sysctls.iter().any(is_forwarding).then_some(description)
+    let why = if sysctls.iter().any(is_forwarding) {
+        "addressed to another machine, and forwarding is disabled".to_owned()
+    } else {
+        render_cause(kind, fault, ingress)
+    };
+    why + &render_sysctls(sysctls)
 }
 
 /// Renders sysctls as the end of a sentence.
@@ -256,32 +308,6 @@ fn render_sysctls(sysctls: &[SysctlValue]) -> String {
         String::new()
     } else {
         format!("; sysctl {}", texts.join(" and "))
-    }
-}
-
-/// Returns the meaning of a drop reason of the kernel.
-fn describe_reason(reason: &str) -> Option<&'static str> {
-    Some(match reason {
-        "IP_RPFILTER" => "reverse path filtering (rp_filter)",
-        "IP_INNOROUTES" => "no route",
-        "IP_INADDRERRORS" => "the destination is not a local address",
-        "NETFILTER_DROP" => "netfilter",
-        "NO_SOCKET" => "no listening socket",
-        "NEIGH_FAILED" | "NEIGH_QUEUEFULL" => "no reply from the neighbour",
-        "IP_OUTNOROUTES" => "no outgoing route",
-        "PKT_TOO_BIG" => "packet too large",
-        "OTHERHOST" => "addressed to another host",
-        _ => return None,
-    })
-}
-
-/// Returns the meaning of a drop counter.
-fn describe_counter(counter: &str) -> &'static str {
-    match counter {
-        "TcpExtIPReversePathFilter" => "reverse path filtering (rp_filter)",
-        "IpExtInNoRoutes" => "no route",
-        "IpInAddrErrors" => "the destination is not a local address",
-        _ => "invalid header",
     }
 }
 
@@ -356,25 +382,4 @@ pub(crate) fn render_rewrite(hop: &Hop) -> Option<String> {
         Rewrite::Conntrack => "by its conntrack entry".to_owned(),
         Rewrite::Unknown => "by an unknown cause".to_owned(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wrong_addresses_differing_one_is_named() {
-        let named = |address: &str| NamedAddress {
-            address: address.parse().unwrap(),
-            name: None,
-        };
-        assert_eq!(
-            render_unexpected(&named("10.244.0.2:80"), None),
-            "from 10.244.0.2:80, which is not the probe's target"
-        );
-        assert_eq!(
-            render_unexpected(&named("10.96.0.1:80"), Some(&named("10.0.0.1:4001"))),
-            "from 10.96.0.1:80 at 10.0.0.1:4001, which is not the source of the request"
-        );
-    }
 }

@@ -1,0 +1,133 @@
+//! Tests the end of a packet in evidence of one captured SYN.
+
+use super::*;
+use svclab_model::evidence::{
+    Attempt, Direction, DropEvidence, DroppedPacket, Evidence, Packet, Verdict,
+};
+use svclab_model::plan::{Link, LinkKind, Namespace, Plan, Probe, ProbeProtocol, Target};
+
+const NODE: &str = "node-1";
+
+/// A SYN from 10.0.0.1:4000 to 10.0.0.2:80 with TTL 9 and the DF bit.
+fn syn() -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 40, 0, 7, 0x40, 0, 9, 6, 0, 0];
+    packet.extend_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    packet.extend_from_slice(&[0x0f, 0xa0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2]);
+    packet.extend_from_slice(&[0xff, 0xff, 0, 0, 0, 0]);
+    packet
+}
+
+fn plan() -> Plan {
+    let eth0 = Link {
+        name: "eth0".to_owned(),
+        kind: LinkKind::Dummy,
+        mac: Mac([10, 0x58, 0, 0, 0, 1]),
+        addresses: vec!["10.0.0.1/24".parse().unwrap()],
+        bridge: None,
+        hairpin: false,
+        down: false,
+        mtu: None,
+    };
+    Plan {
+        namespaces: vec![Namespace {
+            name: NODE.to_owned(),
+            links: vec![eth0],
+            ..Namespace::default()
+        }],
+        probes: vec![Probe {
+            name: "call".to_owned(),
+            namespace: NODE.to_owned(),
+            target: Target {
+                address: "10.0.0.2".parse().unwrap(),
+                port: 80,
+            },
+            protocol: ProbeProtocol::Tcp,
+            connections: 1,
+            bind: None,
+            max_wait: std::time::Duration::from_secs(1),
+            settle: false,
+            after: None,
+        }],
+        ..Plan::default()
+    }
+}
+
+/// Evidence of the SYN on the interface, and of its drops for these reasons.
+fn evidence(direction: Direction, reasons: &[&str]) -> Evidence {
+    let mut frame = vec![10, 0x58, 0, 0, 0, 2, 10, 0x58, 0, 0, 0, 1, 8, 0];
+    frame.extend(syn());
+    let dropped = reasons.iter().map(|reason| DroppedPacket {
+        time: 2,
+        namespace: NODE.to_owned(),
+        interface: None,
+        reason: (*reason).to_owned(),
+        function: None,
+        packet: syn(),
+    });
+    Evidence {
+        attempts: vec![Attempt {
+            probe: "call".to_owned(),
+            index: 0,
+            verdict: Verdict::Timeout,
+            endpoint: None,
+            seen_source: None,
+            local_address: Some("10.0.0.1:4000".parse().unwrap()),
+            duration: std::time::Duration::from_secs(1),
+            settled: false,
+            error: None,
+        }],
+        packets: vec![Packet {
+            time: 1,
+            namespace: NODE.to_owned(),
+            interface: "eth0".to_owned(),
+            direction,
+            length: 54,
+            bytes: frame,
+        }],
+        drops: DropEvidence::Watched {
+            missed: 0,
+            dropped: dropped.collect(),
+        },
+        ..Evidence::default()
+    }
+}
+
+fn only_packet(evidence: &Evidence) -> PacketPath {
+    let journeys = journeys(&plan(), evidence);
+    journeys[0].packets[0].clone()
+}
+
+fn dropped(reason: &str) -> PathEnd {
+    PathEnd::Dropped {
+        reason: reason.to_owned(),
+        function: None,
+        settings: Vec::new(),
+    }
+}
+
+#[test]
+fn header_of_last_capture_is_kept() {
+    let packet = only_packet(&evidence(Direction::Out, &[]));
+    let header = PacketHeader {
+        ttl: 9,
+        length: 40,
+        dont_fragment: true,
+        destination_mac: Some(Mac([10, 0x58, 0, 0, 0, 2])),
+    };
+    assert_eq!(packet.header, Some(header));
+    assert_eq!(packet.end, PathEnd::NotReceived);
+}
+
+#[test]
+fn removed_queue_is_end_only_without_other_reason() {
+    let end = |reasons: &[&str]| only_packet(&evidence(Direction::Out, reasons)).end;
+    assert_eq!(end(&["QUEUE_PURGE"]), dropped("QUEUE_PURGE"));
+    assert_eq!(
+        end(&["QUEUE_PURGE", "NEIGH_FAILED"]),
+        dropped("NEIGH_FAILED")
+    );
+    let mut waiting = evidence(Direction::Out, &["QUEUE_PURGE"]);
+    let neighbour: IpAddr = "10.0.0.2".parse().unwrap();
+    waiting.unresolved.insert(NODE.to_owned(), vec![neighbour]);
+    assert_eq!(only_packet(&waiting).end, PathEnd::Waiting(neighbour));
+}

@@ -1,0 +1,225 @@
+//! Tests which route or routing rule is at fault.
+
+use super::*;
+
+#[test]
+fn no_route_blackhole_of_marked_packets_names_rule_and_route() {
+    let mut plan = plan();
+    let mut marked = rule(100, RoutingAction::Table(7));
+    marked.mark = Some((0x1, 0xff));
+    node(&mut plan).routing_rules = vec![marked];
+    node(&mut plan)
+        .routes
+        .push(route("198.51.100.0/24", RouteKind::Blackhole, Some(7)));
+    let mut flight = received("198.51.100.1", dropped("NOT_SPECIFIED", "ip_error"));
+    mark(&mut flight, 0x301);
+    let (kind, lookup) = route_decision(&plan, &flight);
+    assert_eq!(kind, DropKind::RouteRefused);
+    assert_eq!(
+        lookup.rule.as_deref(),
+        Some("priority 100 from all fwmark 0x1/0xff lookup 7")
+    );
+    assert_eq!(
+        lookup.decision,
+        RouteDecision::Refusal {
+            route: "blackhole 198.51.100.0/24 table 7".to_owned(),
+            table: 7
+        }
+    );
+    // Without the mark, the default route leads to the destination.
+    let unmarked = received("198.51.100.1", dropped("NOT_SPECIFIED", "ip_error"));
+    let (_, lookup) = route_decision(&plan, &unmarked);
+    assert!(
+        matches!(lookup.decision, RouteDecision::Unicast { .. }),
+        "{lookup:?}"
+    );
+}
+
+#[test]
+fn no_route_unreachable_and_prohibit_are_found() {
+    for (kind, text) in [
+        (RouteKind::Unreachable, "unreachable 203.0.113.0/24"),
+        (RouteKind::Prohibit, "prohibit 203.0.113.0/24"),
+    ] {
+        let mut plan = plan();
+        node(&mut plan)
+            .routes
+            .push(route("203.0.113.0/24", kind, None));
+        let flight = received("203.0.113.5", dropped("IP_INNOROUTES", "ip_error"));
+        let (_, lookup) = route_decision(&plan, &flight);
+        let expected = RouteDecision::Refusal {
+            route: text.to_owned(),
+            table: 254,
+        };
+        assert_eq!((lookup.decision, lookup.rule), (expected, None));
+    }
+}
+
+#[test]
+fn no_route_refusing_rule_is_found() {
+    let mut plan = plan();
+    let mut refusing = rule(50, RoutingAction::Prohibit);
+    refusing.from = Some("192.0.2.0/24".parse().unwrap());
+    refusing.input_interface = Some("eth0".to_owned());
+    node(&mut plan).routing_rules = vec![refusing];
+    let flight = received("203.0.113.5", dropped("NOT_SPECIFIED", "ip_error"));
+    let (_, lookup) = route_decision(&plan, &flight);
+    assert_eq!(lookup.decision, RouteDecision::RuleRefusal);
+    assert_eq!(
+        lookup.rule.as_deref(),
+        Some("priority 50 from 192.0.2.0/24 iif eth0 prohibit")
+    );
+}
+
+#[test]
+fn no_route_throw_continues_with_next_rule() {
+    let mut plan = plan();
+    node(&mut plan).routes.remove(0);
+    node(&mut plan).routing_rules = vec![rule(10, RoutingAction::Table(7))];
+    node(&mut plan)
+        .routes
+        .push(route("203.0.113.0/24", RouteKind::Throw, Some(7)));
+    let flight = received("203.0.113.5", dropped("IP_INNOROUTES", "ip_error"));
+    let (_, lookup) = route_decision(&plan, &flight);
+    assert_eq!(lookup.thrown, ["throw 203.0.113.0/24 table 7"]);
+    let tables = vec![255, 7, 254, 253];
+    assert_eq!(lookup.decision, RouteDecision::None { tables });
+}
+
+#[test]
+fn no_route_suppressed_prefix_continues_with_next_rule() {
+    let mut plan = plan();
+    let mut suppressing = rule(10, RoutingAction::Table(254));
+    suppressing.suppress_prefix_length = Some(0);
+    node(&mut plan).routing_rules = vec![suppressing, rule(11, RoutingAction::Unreachable)];
+    let flight = received("203.0.113.5", dropped("NOT_SPECIFIED", "ip_error"));
+    let (_, lookup) = route_decision(&plan, &flight);
+    assert_eq!(lookup.decision, RouteDecision::RuleRefusal);
+    // A route with a longer prefix is not suppressed.
+    let flight = received("10.1.0.9", dropped("NOT_SPECIFIED", "ip_error"));
+    let (_, lookup) = route_decision(&plan, &flight);
+    assert!(
+        matches!(lookup.decision, RouteDecision::Unicast { .. }),
+        "{lookup:?}"
+    );
+}
+
+#[test]
+fn no_route_of_interface_that_is_down_is_not_used() {
+    let mut plan = plan();
+    node(&mut plan).links[0].down = true;
+    let flight = received("203.0.113.5", dropped("IP_INNOROUTES", "ip_error"));
+    let (_, lookup) = route_decision(&plan, &flight);
+    assert!(
+        matches!(lookup.decision, RouteDecision::None { .. }),
+        "{lookup:?}"
+    );
+}
+
+#[test]
+fn lost_reply_names_missing_route_to_source() {
+    let mut plan = plan();
+    node(&mut plan).routes.remove(0);
+    let flight = received("10.0.0.1", counted("IpOutNoRoutes"));
+    let (kind, lookup) = route_decision(&plan, &flight);
+    assert_eq!(kind, DropKind::NoRoute);
+    assert_eq!(
+        lookup.address,
+        "192.0.2.9".parse::<std::net::IpAddr>().unwrap()
+    );
+    assert!(
+        matches!(lookup.decision, RouteDecision::None { .. }),
+        "{lookup:?}"
+    );
+}
+
+#[test]
+fn reverse_path_names_route_to_source() {
+    let mut plan = plan();
+    let via_eth1 = route(
+        "192.0.2.0/24 via 10.1.0.254 dev eth1",
+        RouteKind::Unicast,
+        None,
+    );
+    node(&mut plan).routes.push(via_eth1);
+    for end in [
+        dropped("IP_RPFILTER", "ip_rcv_finish_core"),
+        counted("TcpExtIPReversePathFilter"),
+    ] {
+        let (kind, lookup) = route_decision(&plan, &received("10.0.0.1", end));
+        assert_eq!(kind, DropKind::ReversePath);
+        let RouteDecision::Unicast { interfaces, .. } = lookup.decision else {
+            panic!("{lookup:?}");
+        };
+        assert_eq!(interfaces, ["eth1"]);
+    }
+}
+
+#[test]
+fn reverse_path_uses_mark_only_with_src_valid_mark() {
+    let mut plan = plan();
+    let mut marked = rule(100, RoutingAction::Table(7));
+    marked.mark = Some((1, 1));
+    node(&mut plan).routing_rules = vec![marked];
+    let by_mark = route(
+        "0.0.0.0/0 via 10.1.0.254 dev eth1",
+        RouteKind::Unicast,
+        Some(7),
+    );
+    node(&mut plan).routes.push(by_mark);
+    let mut flight = received("10.0.0.1", dropped("IP_RPFILTER", "ip_rcv_finish_core"));
+    mark(&mut flight, 1);
+    let is_by_rule = |plan: &Plan| route_decision(plan, &flight).1.rule.is_some();
+    assert!(!is_by_rule(&plan));
+    node(&mut plan).sysctls.push(Sysctl {
+        key: "net.ipv4.conf.all.src_valid_mark".to_owned(),
+        value: "1".to_owned(),
+        link: None,
+        optional: false,
+    });
+    assert!(is_by_rule(&plan));
+}
+
+#[test]
+fn local_source_is_found_with_and_without_reason() {
+    let plan = plan();
+    for (reason, function) in [
+        ("IP_LOCAL_SOURCE", "ip_rcv_finish_core"),
+        ("NOT_SPECIFIED", "ip_rcv_finish_core"),
+    ] {
+        let crossings = vec![crossing("eth0", false)];
+        let end = dropped(reason, function);
+        let flight = packet("10.1.0.1:4000", "10.0.0.1:80", crossings, end);
+        let (kind, lookup) = route_decision(&plan, &flight);
+        let interface = "eth1".to_owned();
+        assert_eq!(kind, DropKind::LocalSource);
+        assert_eq!(lookup.decision, RouteDecision::Local { interface });
+    }
+}
+
+#[test]
+fn route_input_without_reason_is_refined_by_addresses() {
+    let mut plan = plan();
+    let kind = |plan: &Plan, from: &str, to: &str| {
+        let crossings = vec![crossing("eth0", false)];
+        let end = dropped("NOT_SPECIFIED", "ip_rcv_finish_core");
+        kind_and_fault(plan, &packet(from, to, crossings, end)).0
+    };
+    let to = "10.0.0.1:80";
+    assert_eq!(kind(&plan, "192.0.2.9:1", to), DropKind::RouteInput);
+    assert_eq!(
+        kind(&plan, "192.0.2.9:1", "127.0.0.1:80"),
+        DropKind::LoopbackAddress
+    );
+    assert_eq!(kind(&plan, "127.0.0.9:1", to), DropKind::LoopbackAddress);
+    assert_eq!(kind(&plan, "224.0.0.9:1", to), DropKind::InvalidSource);
+    assert_eq!(
+        kind(&plan, "255.255.255.255:1", to),
+        DropKind::InvalidSource
+    );
+    assert_eq!(kind(&plan, "0.0.0.0:1", to), DropKind::InvalidSource);
+    node(&mut plan)
+        .routes
+        .push(route("192.0.2.0/24", RouteKind::Blackhole, None));
+    assert_eq!(kind(&plan, "192.0.2.9:1", to), DropKind::InvalidSource);
+}

@@ -1,0 +1,405 @@
+//! Tests the sentences about packets, and that every known drop has one.
+
+use std::collections::BTreeMap;
+
+use super::causes::describe_kind;
+use super::*;
+use svclab_judge::{DROP_TABLE, InterfaceName, RouteDecision, RouteLookup};
+
+fn named(address: &str, name: Option<&str>) -> NamedAddress {
+    NamedAddress {
+        address: address.parse().unwrap(),
+        name: name.map(str::to_owned),
+    }
+}
+
+fn lost(ingress: Option<&str>, cause: Cause) -> Fact {
+    Fact::Lost {
+        packet: Kind::Syn,
+        namespace: "node-1".to_owned(),
+        ingress: ingress.map(str::to_owned),
+        source: named("192.0.2.9:4000", Some("laptop")),
+        destination: named("10.96.0.1:80", None),
+        cause,
+        bypassed: Vec::new(),
+    }
+}
+
+fn kernel(kind: DropKind, fault: Option<Fault>, reason: &str, function: &str) -> Fact {
+    lost(
+        Some("eth0"),
+        Cause::Kernel {
+            kind,
+            fault,
+            reason: reason.to_owned(),
+            function: Some(function.to_owned()),
+            sysctls: Vec::new(),
+        },
+    )
+}
+
+fn rule() -> RuleReference {
+    RuleReference {
+        backend: Backend::Nft,
+        both_backends: false,
+        table: "mangle".to_owned(),
+        chain: "PREROUTING".to_owned(),
+        number: Some(1),
+        rule: Some("-i eth0 -j TTL --ttl-set 1".to_owned()),
+        target: Some("TTL".to_owned()),
+        entries: Vec::new(),
+        service: None,
+    }
+}
+
+fn lookup(decision: RouteDecision, rule: Option<&str>) -> RouteLookup {
+    RouteLookup {
+        address: "192.0.2.9".parse().unwrap(),
+        decision,
+        rule: rule.map(str::to_owned),
+        thrown: Vec::new(),
+    }
+}
+
+fn route(text: &str, interface: &str) -> RouteDecision {
+    RouteDecision::Unicast {
+        route: text.to_owned(),
+        interfaces: vec![interface.to_owned()],
+        via: None,
+    }
+}
+
+fn refusal() -> RouteDecision {
+    RouteDecision::Refusal {
+        route: "blackhole 192.0.2.0/24 table 7".to_owned(),
+        table: 7,
+    }
+}
+
+const MARKED: &str = "priority 100 from all fwmark 0x1/0x1 lookup 7";
+
+fn render(facts: impl IntoIterator<Item = Fact>) -> String {
+    render_facts(&facts.into_iter().collect::<Vec<Fact>>()).join("\n")
+}
+
+#[test]
+fn wrong_addresses_differing_one_is_named() {
+    let from = named("10.96.0.1:80", None);
+    assert_eq!(
+        render_unexpected(&named("10.244.0.2:80", None), None),
+        "from 10.244.0.2:80, which is not the probe's target"
+    );
+    assert_eq!(
+        render_unexpected(&from, Some(&named("10.0.0.1:4001", None))),
+        "from 10.96.0.1:80 at 10.0.0.1:4001, which is not the source of the request"
+    );
+}
+
+#[test]
+fn drop_table_every_row_has_a_clause() {
+    let rows = DROP_TABLE.iter().map(|row| {
+        let name = match (row.reason, row.function) {
+            (Some(reason), Some(function)) => format!("{reason} in {function}"),
+            (Some(name), None) => name.to_owned(),
+            (None, function) => format!("in {}", function.unwrap_or_default()),
+        };
+        format!("{name}: {}", describe_kind(row.kind))
+    });
+    insta::assert_snapshot!(rows.collect::<Vec<String>>().join("\n"));
+}
+
+#[test]
+fn drop_kinds_have_different_clauses() {
+    let mut kinds: BTreeMap<&str, DropKind> = BTreeMap::new();
+    for kind in DropKind::ALL {
+        let clause = describe_kind(*kind);
+        assert!(!clause.is_empty() && !clause.ends_with('.'), "{kind:?}");
+        assert_eq!(kinds.insert(clause, *kind), None, "{kind:?}");
+    }
+}
+
+#[test]
+fn facts_routes_at_fault_are_named() {
+    let no_route = |lookup| {
+        let fault = Some(Fault::Route { lookup });
+        kernel(DropKind::NoRoute, fault, "IP_INNOROUTES", "ip_error")
+    };
+    let refused = |lookup| {
+        let fault = Some(Fault::Route { lookup });
+        kernel(DropKind::RouteRefused, fault, "NOT_SPECIFIED", "ip_error")
+    };
+    let none = |tables: &[u32]| RouteDecision::None {
+        tables: tables.to_vec(),
+    };
+    let mut thrown = lookup(none(&[255, 7, 254, 253]), None);
+    thrown.thrown = vec!["throw 192.0.2.0/24 table 7".to_owned()];
+    let local = RouteDecision::Local {
+        interface: "lo".to_owned(),
+    };
+    insta::assert_snapshot!(render([
+        no_route(lookup(none(&[255, 254, 253]), None)),
+        no_route(thrown),
+        no_route(lookup(refusal(), Some(MARKED))),
+        no_route(lookup(refusal(), None)),
+        no_route(lookup(
+            RouteDecision::RuleRefusal,
+            Some("priority 5 from all prohibit")
+        )),
+        no_route(lookup(
+            route("0.0.0.0/0 via 10.0.0.254 dev eth0", "eth0"),
+            None
+        )),
+        no_route(lookup(local, None)),
+        refused(lookup(refusal(), Some(MARKED))),
+        refused(lookup(route("192.0.2.9/32 dev cali0", "cali0"), None)),
+    ]));
+}
+
+#[test]
+fn facts_sources_at_fault_are_named() {
+    let source = |kind, reason: &str, decision, rule| {
+        let lookup = lookup(decision, rule);
+        kernel(
+            kind,
+            Some(Fault::SourceRoute { lookup }),
+            reason,
+            "ip_rcv_finish_core",
+        )
+    };
+    let filtered = |decision, rule| source(DropKind::ReversePath, "IP_RPFILTER", decision, rule);
+    let local = || RouteDecision::Local {
+        interface: "eth1".to_owned(),
+    };
+    let tables = vec![255, 254, 253];
+    insta::assert_snapshot!(render([
+        filtered(route("192.0.2.0/24 dev eth1", "eth1"), None),
+        filtered(route("0.0.0.0/0 dev eth1 table 7", "eth1"), Some(MARKED)),
+        filtered(route("192.0.2.0/24 dev eth0", "eth0"), None),
+        filtered(RouteDecision::None { tables }, None),
+        filtered(local(), None),
+        filtered(refusal(), None),
+        source(DropKind::LocalSource, "IP_LOCAL_SOURCE", local(), None),
+        source(
+            DropKind::InvalidSource,
+            "IP_INVALID_SOURCE",
+            refusal(),
+            None
+        ),
+        source(DropKind::InvalidSource, "IP_INVALID_SOURCE", local(), None),
+    ]));
+}
+
+#[test]
+fn facts_other_objects_at_fault_are_named() {
+    let neighbour = |kind, reason: &str| {
+        let fault = Fault::Neighbour {
+            address: "10.0.0.254".parse().unwrap(),
+            interface: "eth0".to_owned(),
+        };
+        kernel(kind, Some(fault), reason, "__neigh_event_send")
+    };
+    let mtu = Fault::Mtu {
+        namespace: "node-1".to_owned(),
+        interface: "eth1".to_owned(),
+        mtu: 1400,
+        length: 1500,
+    };
+    let ttl = |set_by| Fault::Ttl { ttl: 1, set_by };
+    let (bridge, port) = (|| "cni0".to_owned(), || "veth-a".to_owned());
+    let hairpin = Fault::Hairpin {
+        bridge: bridge(),
+        port: port(),
+    };
+    let bridge_port = |down| Fault::BridgePort {
+        bridge: bridge(),
+        port: port(),
+        down,
+    };
+    let server = |servers| Fault::VirtualServer {
+        address: "10.96.0.1:80".parse().unwrap(),
+        servers,
+    };
+    let vxlan = |address: Option<&str>| Fault::Vxlan {
+        interface: "flannel.1".to_owned(),
+        neighbour: "10.244.1.0".parse().unwrap(),
+        address: address.map(|address| address.parse().unwrap()),
+    };
+    let drop = |kind, reason, function, fault| kernel(kind, Some(fault), reason, function);
+    let (none, bridging) = ("NOT_SPECIFIED", DropKind::BridgeNoPort);
+    insta::assert_snapshot!(render([
+        neighbour(DropKind::NeighbourFailed, "NEIGH_FAILED"),
+        neighbour(DropKind::NeighbourQueue, "NEIGH_QUEUEFULL"),
+        neighbour(DropKind::NeighbourEntry, "NEIGH_CREATEFAIL"),
+        drop(DropKind::TooBig, "PKT_TOO_BIG", "ip_forward", mtu),
+        drop(DropKind::TtlExpired, "IP_INHDR", "ip_forward", ttl(None)),
+        drop(
+            DropKind::TtlExpired,
+            "IP_INHDR",
+            "ip_forward",
+            ttl(Some(rule()))
+        ),
+        drop(bridging, none, "br_forward", hairpin),
+        drop(bridging, none, "br_forward", bridge_port(false)),
+        drop(bridging, none, "br_forward", bridge_port(true)),
+        drop(
+            DropKind::Netfilter,
+            "NETFILTER_DROP",
+            "nf_hook_slow",
+            server(0)
+        ),
+        drop(
+            DropKind::Netfilter,
+            "NETFILTER_DROP",
+            "nf_hook_slow",
+            server(2)
+        ),
+        drop(
+            DropKind::VxlanNoRemote,
+            none,
+            "vxlan_xmit",
+            vxlan(Some("0a:58:00:00:00:63"))
+        ),
+        drop(DropKind::VxlanNoRemote, none, "vxlan_xmit", vxlan(None)),
+    ]));
+}
+
+#[test]
+fn facts_packet_not_received_names_link() {
+    let interface = |namespace: &str| InterfaceName {
+        namespace: namespace.to_owned(),
+        interface: "eth0".to_owned(),
+    };
+    let hardware = |owner, neighbour: Option<&str>| Fault::HardwareAddress {
+        address: "0a:58:00:00:00:15".parse().unwrap(),
+        owner,
+        receiver: interface("node-2"),
+        neighbour: neighbour.map(|address| address.parse().unwrap()),
+    };
+    let dummy = Fault::Dummy {
+        interface: "dummy0".to_owned(),
+    };
+    let down = Fault::Down {
+        interface: interface("node-2"),
+    };
+    let not_received = |fault| {
+        let interface = Some("eth1".to_owned());
+        lost(None, Cause::NotReceived { interface, fault })
+    };
+    insta::assert_snapshot!(render([
+        not_received(None),
+        not_received(Some(dummy)),
+        not_received(Some(down)),
+        not_received(Some(hardware(Some(interface("node-3")), Some("10.0.0.2")))),
+        not_received(Some(hardware(None, None))),
+    ]));
+}
+
+#[test]
+fn facts_counters_and_sysctls_follow_the_cause() {
+    let sysctls = |name: &str, value: &str| {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        vec![SysctlValue { name, value }]
+    };
+    let counter = |kind, fault, counter: &str, sysctls| {
+        let counter = counter.to_owned();
+        let cause = Cause::Counter {
+            kind,
+            fault,
+            counter,
+            increase: 3,
+            lost: 2,
+            sysctls,
+        };
+        lost(Some("eth0"), cause)
+    };
+    let source_route = || {
+        let tables = vec![255, 254, 253];
+        let lookup = lookup(RouteDecision::None { tables }, None);
+        Some(Fault::SourceRoute { lookup })
+    };
+    let filter = sysctls("net.ipv4.conf.eth0.rp_filter", "1");
+    let forwarding = || sysctls("net.ipv4.conf.eth0.forwarding", "0");
+    let kernel = lost(
+        Some("eth0"),
+        Cause::Kernel {
+            kind: DropKind::NotForwarding,
+            fault: None,
+            reason: "IP_INADDRERRORS".to_owned(),
+            function: None,
+            sysctls: forwarding(),
+        },
+    );
+    insta::assert_snapshot!(render([
+        counter(
+            DropKind::ReversePath,
+            source_route(),
+            "TcpExtIPReversePathFilter",
+            filter
+        ),
+        counter(
+            DropKind::NotForwarding,
+            None,
+            "IpInAddrErrors",
+            forwarding()
+        ),
+        counter(DropKind::TtlOrHeader, None, "IpInHdrErrors", Vec::new()),
+        counter(
+            DropKind::NoRoute,
+            source_route(),
+            "IpOutNoRoutes",
+            Vec::new()
+        ),
+        counter(DropKind::NoConnection, None, "IcmpInErrors", Vec::new()),
+        kernel,
+    ]));
+}
+
+#[test]
+fn facts_rejections_name_route() {
+    let rejected = |meaning, fault, reason: Option<&str>| Fact::Rejected {
+        packet: Kind::Syn,
+        namespace: "node-1".to_owned(),
+        destination: named("192.0.2.9:80", None),
+        rejection: Rejection::Icmp {
+            meaning,
+            reason: reason.map(str::to_owned),
+            fault,
+        },
+        bypassed: Vec::new(),
+    };
+    let fault = |decision| {
+        let lookup = lookup(decision, None);
+        Some(Fault::Route { lookup })
+    };
+    let tables = vec![255, 254, 253];
+    let none = || RouteDecision::None {
+        tables: tables.clone(),
+    };
+    let unsent = |fault, error: Option<&str>| Fact::NothingSent {
+        namespace: "node-1".to_owned(),
+        error: error.map(str::to_owned),
+        no_route: true,
+        fault,
+    };
+    let unreachable = Some("Network is unreachable (os error 101)");
+    insta::assert_snapshot!(render([
+        rejected(
+            IcmpMeaning::NetUnreachable,
+            fault(none()),
+            Some("IP_INNOROUTES")
+        ),
+        rejected(IcmpMeaning::NetUnreachable, None, None),
+        rejected(IcmpMeaning::HostUnreachable, fault(refusal()), None),
+        rejected(
+            IcmpMeaning::HostUnreachable,
+            fault(route("192.0.2.9/32 dev cali0", "cali0")),
+            None
+        ),
+        rejected(IcmpMeaning::HostUnreachable, None, None),
+        rejected(IcmpMeaning::Prohibited, None, None),
+        rejected(IcmpMeaning::TooBig, None, None),
+        unsent(fault(none()), unreachable),
+        unsent(None, unreachable),
+        unsent(None, None),
+    ]));
+}
