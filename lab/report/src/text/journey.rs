@@ -7,10 +7,11 @@ use anstyle::{AnsiColor, Style};
 
 use crate::commands::explain::CaseHead;
 use crate::text::conclusion::{render_facts, render_rewrite};
+use crate::text::journey_groups::{group_journeys, is_success};
 use crate::text::{count, push_wrapped, strip_colours};
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd};
 use svclab_judge::{AddressBook, conclude, find_reply, find_request};
-use svclab_model::evidence::{AddressPair, Progress, Verdict};
+use svclab_model::evidence::{AddressPair, Progress};
 use svclab_runner::results::{CaseResult, CaseStatus};
 use svclab_runner::run::CaseEvidence;
 
@@ -91,25 +92,13 @@ impl JourneyRenderer<'_> {
         }
     }
 
-    /// Renders the connections of a case. Those with the same explanation are printed once. Colours
-    /// are escape sequences.
+    /// Renders the connections of a case, the failing ones first. Those with the same explanation are
+    /// printed once. Colours are escape sequences.
     #[must_use]
     pub fn render_journeys<'j>(&self, journeys: impl Iterator<Item = &'j Journey>) -> String {
-        let mut groups: Vec<(String, &Journey, usize)> = Vec::new();
-        for journey in journeys {
-            let key = format!(
-                "{} {} {}",
-                journey.probe,
-                journey.verdict,
-                without_port(journey, &self.sentences(journey).join("\n"))
-            );
-            match groups.iter_mut().find(|(own, ..)| *own == key) {
-                Some((_, _, count)) => *count += 1,
-                None => groups.push((key, journey, 1)),
-            }
-        }
+        let groups = group_journeys(journeys, |journey| self.sentences(journey).join("\n"));
         let mut text = String::new();
-        for (_, journey, group_size) in groups {
+        for (journey, group_size) in groups {
             if !text.is_empty() {
                 text.push('\n');
             }
@@ -137,7 +126,7 @@ impl JourneyRenderer<'_> {
         for sentence in self.sentences(journey) {
             push_wrapped(text, ITEM, &sentence, WIDTH);
         }
-        let is_success = matches!(journey.verdict, Verdict::Connected | Verdict::Answered);
+        let is_success = is_success(journey);
         if let Some(progress) = journey.progress.filter(|_| !is_success) {
             push_wrapped(text, ITEM, &describe_progress(progress), WIDTH);
         }
@@ -400,14 +389,6 @@ fn render_end(flight: &PacketPath, journey: &Journey) -> String {
             format!("waiting here for the hardware address of {neighbour}")
         }
         PathEnd::Unknown => "end not recorded".to_owned(),
-    }
-}
-
-/// Removes the port that the kernel chose for this connection.
-fn without_port(journey: &Journey, text: &str) -> String {
-    match journey.addresses {
-        Some(called) => text.replace(&format!(":{}", called.source.port()), ""),
-        None => text.to_owned(),
     }
 }
 
