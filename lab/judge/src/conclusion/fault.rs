@@ -14,6 +14,10 @@ use svclab_journey::journey::{Hop, PacketHeader, PacketPath, ingress_interface};
 use svclab_model::plan::{Link, LinkKind, Mac, Namespace, Plan};
 use svclab_ruleset::ipvs::VirtualServerKey;
 
+/// Length in bytes of the VLAN tag, by which a received frame may exceed the MTU (Linux v6.12,
+/// `include/linux/netdevice.h`, `__is_skb_forwardable`).
+const VLAN_TAG: u32 = 4;
+
 /// Object that caused the loss of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
@@ -296,12 +300,13 @@ impl<'a> LastHop<'a> {
         let [interface] = interfaces.as_slice() else {
             return None;
         };
-        self.small_mtu(self.namespace, self.link_named(interface)?)
+        self.small_mtu(self.namespace, self.link_named(interface)?, 0)
     }
 
-    fn small_mtu(self, namespace: &Namespace, link: &Link) -> Option<Fault> {
+    /// Returns an interface if the packet is larger than its MTU and these tolerated bytes.
+    fn small_mtu(self, namespace: &Namespace, link: &Link, tolerance: u32) -> Option<Fault> {
         let (mtu, length) = (link.mtu?, self.header()?.length);
-        (length > mtu).then(|| Fault::Mtu {
+        (length > mtu.saturating_add(tolerance)).then(|| Fault::Mtu {
             namespace: namespace.name.clone(),
             interface: link.name.clone(),
             mtu,
@@ -377,7 +382,7 @@ impl<'a> LastHop<'a> {
                 interface: InterfaceName::new(namespace, peer),
             });
         }
-        if let Some(fault) = self.small_mtu(receiver, peer) {
+        if let Some(fault) = self.small_mtu(receiver, peer, VLAN_TAG) {
             return Some(fault);
         }
         let address = self.header()?.destination_mac?;
@@ -417,11 +422,9 @@ impl<'a> LastHop<'a> {
             let has_address = |end: &Link| end.addresses.iter().any(|own| own.ip() == to);
             ends.any(|end| end.name == *peer && has_address(end))
         };
-        let mut ports = self.namespace.links.iter();
-        let ports = ports
-            .by_ref()
-            .filter(|link| link.bridge.as_ref() == Some(&bridge));
-        let port = ports.into_iter().find(leads_to)?;
+        let is_port = |link: &&Link| link.bridge.as_ref() == Some(&bridge);
+        let mut ports = self.namespace.links.iter().filter(is_port);
+        let port = ports.find(leads_to)?;
         if port.name == ingress.interface && !port.hairpin {
             return Some(Fault::Hairpin {
                 bridge,

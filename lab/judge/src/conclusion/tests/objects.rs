@@ -253,6 +253,8 @@ fn packet_not_received_names_fault_of_link() {
             neighbour: Some("10.1.0.254".parse().unwrap()),
         })
     );
+    plan.namespaces[1].links[1].mtu = Some(1496);
+    assert_eq!(link_fault(&plan, "eth1", header(mac(22))), None);
     plan.namespaces[1].links[1].mtu = Some(1400);
     assert_eq!(
         link_fault(&plan, "eth1", header(mac(22))),
