@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use svclab_model::plan::Plan;
+use svclab_model::plan::{Plan, Probe};
 use svclab_planner::cluster::{Cluster, NameError, Reference};
 
 /// Names and addresses of one case.
@@ -13,13 +13,29 @@ use svclab_planner::cluster::{Cluster, NameError, Reference};
 pub struct AddressBook<'a> {
     cluster: &'a Cluster,
     plan: &'a Plan,
+    probes: &'a [Probe],
 }
 
 impl<'a> AddressBook<'a> {
     /// Creates the address book of a cluster and of the interfaces in its plan.
     #[must_use]
     pub fn new(cluster: &'a Cluster, plan: &'a Plan) -> Self {
-        Self { cluster, plan }
+        Self {
+            cluster,
+            plan,
+            probes: &[],
+        }
+    }
+
+    /// Adds the probes of the stage. Conclusions need them to look up the route of a connection
+    /// that the kernel refused before it sent a packet.
+    #[must_use]
+    pub const fn with_probes(self, probes: &'a [Probe]) -> Self {
+        Self { probes, ..self }
+    }
+
+    pub(crate) fn probe(&self, name: &str) -> Option<&'a Probe> {
+        self.probes.iter().find(|probe| probe.name == name)
     }
 
     pub(crate) fn plan(&self) -> &'a Plan {

@@ -13,6 +13,7 @@
 //! # }
 //! ```
 
+mod case_head;
 mod commands;
 mod formats;
 pub mod results;

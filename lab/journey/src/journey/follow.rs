@@ -8,7 +8,7 @@ use super::hop::MatchIndex;
 use super::rules::RuleIndex;
 use super::sighting;
 use super::track::tracks;
-use super::{Crossing, Hop, Journey, PacketHeader, PacketPath, PathEnd};
+use super::{Journey, PacketHeader, PacketPath, PathEnd};
 use svclab_model::evidence::{AddressPair, Attempt, StageEvidence};
 use svclab_model::plan::{Plan, Probe, ProbeProtocol};
 

@@ -2,9 +2,9 @@
 
 use super::*;
 use svclab_model::evidence::{
-    Attempt, Direction, DropEvidence, DroppedPacket, Evidence, Packet, Verdict,
+    Attempt, Direction, DropEvidence, DroppedPacket, Packet, StageEvidence, Verdict,
 };
-use svclab_model::plan::{Link, LinkKind, Namespace, Plan, Probe, ProbeProtocol, Target};
+use svclab_model::plan::{Lifetime, Link, LinkKind, Namespace, Plan, Probe, ProbeProtocol, Target};
 
 const NODE: &str = "node-1";
 
@@ -34,26 +34,34 @@ fn plan() -> Plan {
             links: vec![eth0],
             ..Namespace::default()
         }],
-        probes: vec![Probe {
-            name: "call".to_owned(),
-            namespace: NODE.to_owned(),
-            target: Target {
-                address: "10.0.0.2".parse().unwrap(),
-                port: 80,
-            },
-            protocol: ProbeProtocol::Tcp,
-            connections: 1,
-            bind: None,
-            max_wait: std::time::Duration::from_secs(1),
-            settle: false,
-            after: None,
-        }],
         ..Plan::default()
     }
 }
 
+fn probe() -> Probe {
+    Probe {
+        name: "call".to_owned(),
+        namespace: NODE.to_owned(),
+        target: Target {
+            address: "10.0.0.2".parse().unwrap(),
+            port: 80,
+        },
+        protocol: ProbeProtocol::Tcp,
+        connections: 1,
+        concurrency: None,
+        bind: None,
+        source_port: None,
+        bytes: None,
+        datagrams: std::num::NonZeroU32::MIN,
+        max_wait: std::time::Duration::from_secs(1),
+        settle: false,
+        after: None,
+        lifetime: Lifetime::Stage,
+    }
+}
+
 /// Evidence of the SYN on the interface, and of its drops for these reasons.
-fn evidence(direction: Direction, reasons: &[&str]) -> Evidence {
+fn evidence(direction: Direction, reasons: &[&str]) -> StageEvidence {
     let mut frame = vec![10, 0x58, 0, 0, 0, 2, 10, 0x58, 0, 0, 0, 1, 8, 0];
     frame.extend(syn());
     let dropped = reasons.iter().map(|reason| DroppedPacket {
@@ -64,13 +72,15 @@ fn evidence(direction: Direction, reasons: &[&str]) -> Evidence {
         function: None,
         packet: syn(),
     });
-    Evidence {
+    StageEvidence {
         attempts: vec![Attempt {
             probe: "call".to_owned(),
             index: 0,
             verdict: Verdict::Timeout,
             endpoint: None,
             seen_source: None,
+            further_answers: Vec::new(),
+            progress: None,
             local_address: Some("10.0.0.1:4000".parse().unwrap()),
             duration: std::time::Duration::from_secs(1),
             settled: false,
@@ -88,12 +98,12 @@ fn evidence(direction: Direction, reasons: &[&str]) -> Evidence {
             missed: 0,
             dropped: dropped.collect(),
         },
-        ..Evidence::default()
+        ..StageEvidence::default()
     }
 }
 
-fn only_packet(evidence: &Evidence) -> PacketPath {
-    let journeys = journeys(&plan(), evidence);
+fn only_packet(evidence: &StageEvidence) -> PacketPath {
+    let journeys = journeys(&plan(), &[probe()], evidence);
     journeys[0].packets[0].clone()
 }
 

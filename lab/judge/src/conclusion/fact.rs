@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cause::Cause;
 use super::fault::Fault;
+use super::icmp_meaning::IcmpMeaning;
 use super::rules::RuleReference;
 use crate::address_book::AddressBook;
 use svclab_journey::journey::Kind;
@@ -158,24 +159,6 @@ pub enum Rejection {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         packet: Option<Kind>,
     },
-}
-
-/// Meaning of an ICMP destination-unreachable code (RFC 792, RFC 1812, RFC 4443).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum IcmpMeaning {
-    /// ICMP: the kernel has no route to the destination.
-    NetUnreachable,
-    /// `ICMPv6`: the kernel has no route to the destination.
-    NoRoute,
-    /// ICMP: the host does not answer.
-    HostUnreachable,
-    /// `ICMPv6`: the address does not answer.
-    AddressUnreachable,
-    /// A rule or a route forbids the packet.
-    Prohibited,
-    /// ICMP: the packet is larger than the MTU and must not be fragmented.
-    TooBig,
 }
 
 /// Reason why a namespace kept the source address of a request.

@@ -7,11 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::drop_kind::DropKind;
-use super::fact::IcmpMeaning;
+use super::icmp_meaning::IcmpMeaning;
 use super::route_lookup::{RouteDecision, RouteLookup, RouteQuery};
 use super::rules::RuleReference;
 use svclab_journey::journey::{Hop, PacketHeader, PacketPath, ingress_interface};
-use svclab_model::plan::{Link, LinkKind, Mac, Namespace, Plan};
+use svclab_model::plan::{Link, LinkKind, Mac, Namespace, Plan, Probe};
 use svclab_ruleset::ipvs::VirtualServerKey;
 
 /// Length in bytes of the VLAN tag, by which a received frame may exceed the MTU (Linux v6.12,
@@ -476,10 +476,9 @@ impl<'a> LastHop<'a> {
     }
 }
 
-/// Returns the route for which the kernel refused a connection before it sent a packet. `None` if
-/// the plan does not have the probe.
-pub(super) fn unsent_route(plan: &Plan, probe: &str) -> Option<Fault> {
-    let probe = plan.probes.iter().find(|own| own.name == probe)?;
+/// Returns the route for which the kernel refused a connection of a probe before it sent a packet.
+/// `None` if the plan does not have the namespace.
+pub(super) fn unsent_route(plan: &Plan, probe: &Probe) -> Option<Fault> {
     let destination = probe.target.socket().ip();
     // Without a bound address, the kernel chooses the source after the lookup.
     let unspecified = match destination {

@@ -6,6 +6,8 @@ mod drop_kind;
 mod drop_table;
 mod fact;
 mod fault;
+mod icmp_meaning;
+mod kept_source;
 mod route_lookup;
 mod rules;
 #[cfg(test)]
@@ -17,16 +19,17 @@ use std::net::SocketAddr;
 use crate::address_book::AddressBook;
 use drop_table::UNSPECIFIED;
 use fault::{LastHop, unsent_route};
-use rules::kept_source;
+use icmp_meaning::icmp_meaning;
+use kept_source::kept_source;
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd, ingress_interface};
 use svclab_model::evidence::{AddressPair, Verdict};
-use svclab_model::plan::Plan;
 
 pub use cause::Cause;
 pub use drop_kind::DropKind;
 pub use drop_table::{DROP_TABLE, DropRow};
-pub use fact::{Fact, IcmpMeaning, KeptSourceReason, NamedAddress, Rejection};
+pub use fact::{Fact, KeptSourceReason, NamedAddress, Rejection};
 pub use fault::{Fault, InterfaceName};
+pub use icmp_meaning::IcmpMeaning;
 pub use route_lookup::{RouteDecision, RouteLookup};
 pub use rules::RuleReference;
 
@@ -35,7 +38,7 @@ pub use rules::RuleReference;
 #[must_use]
 pub fn conclude(journey: &Journey, book: &AddressBook<'_>) -> Vec<Fact> {
     let Some(request) = find_request(journey) else {
-        return vec![unsent(journey, book.plan())];
+        return vec![unsent(journey, book)];
     };
     let conclusion = Conclusion { journey, book };
     let mut facts = vec![conclusion.request(request)];
@@ -87,7 +90,7 @@ pub fn find_reply<'j>(journey: &'j Journey, request: &PacketPath) -> Option<&'j 
 }
 
 /// Returns the fact about an attempt without any packet.
-fn unsent(journey: &Journey, plan: &Plan) -> Fact {
+fn unsent(journey: &Journey, book: &AddressBook<'_>) -> Fact {
     if journey.addresses.is_some() {
         return Fact::NothingCaptured;
     }
@@ -103,29 +106,10 @@ fn unsent(journey: &Journey, plan: &Plan) -> Fact {
         namespace: journey.from.clone(),
         no_route: has_number(101),
         fault: is_by_route
-            .then(|| unsent_route(plan, &journey.probe))
+            .then(|| unsent_route(book.plan(), book.probe(&journey.probe)?))
             .flatten(),
         error,
     }
-}
-
-/// Returns the meaning of the ICMP error that rejected a packet. `None` if no such error rejected
-/// the packet, or if its code has no meaning here.
-fn icmp_meaning(flight: &PacketPath, journey: &Journey) -> Option<IcmpMeaning> {
-    let PathEnd::Rejected(replies) = &flight.end else {
-        return None;
-    };
-    let error = journey.packets.get(*replies.first()?)?;
-    let v6 = flight.hops.last()?.after.destination.is_ipv6();
-    Some(match (v6, error.code?) {
-        (false, 0) => IcmpMeaning::NetUnreachable,
-        (true, 0) => IcmpMeaning::NoRoute,
-        (false, 1) => IcmpMeaning::HostUnreachable,
-        (true, 3) => IcmpMeaning::AddressUnreachable,
-        (false, 4) => IcmpMeaning::TooBig,
-        (false, 9 | 10 | 13) | (true, 1) => IcmpMeaning::Prohibited,
-        _ => return None,
-    })
 }
 
 /// Conclusion from one journey.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::commands::explain::CaseHead;
+use crate::case_head::CaseHead;
 use crate::text::conclusion::{render_facts, render_rewrite};
 use crate::text::journey_groups::{group_journeys, is_success};
 use crate::text::{count, push_wrapped, strip_colours};

@@ -92,6 +92,7 @@ mod tests {
             number,
             verdict,
             error: None,
+            progress: None,
             addresses: Some(before),
             from: "client".to_owned(),
             packets: vec![request],

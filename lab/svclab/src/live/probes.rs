@@ -145,7 +145,7 @@ impl RunningLab {
             .flat_map(|seen| journeys(plan, probes, seen))
             .filter(|journey| probe_name.is_none_or(|wanted| journey.probe == wanted))
             .collect();
-        let book = AddressBook::new(cluster, plan);
+        let book = AddressBook::new(cluster, plan).with_probes(probes);
         let head = CaseHead::new(
             self.prepared.case.id.clone(),
             self.kernel.clone(),

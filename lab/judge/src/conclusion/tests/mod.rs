@@ -9,7 +9,7 @@ use super::drop_table::drop_kind;
 use super::*;
 use svclab_journey::journey::{Crossing, PacketHeader, RuleMatch};
 use svclab_model::plan::{
-    Backend, Forwarding, Link, LinkKind, Mac, Namespace, Neighbour, Route, RouteKind,
+    Backend, Forwarding, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind,
     RoutingAction, RoutingRule, Sysctl,
 };
 use svclab_ruleset::Protocol;

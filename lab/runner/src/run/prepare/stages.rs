@@ -19,10 +19,14 @@ impl Prepared {
         std::iter::once(first).chain(later)
     }
 
-    /// Returns the address book of each stage.
+    /// Returns the address book of each stage, with the probes of the stage.
     pub fn books(&self) -> impl Iterator<Item = AddressBook<'_>> + Clone {
-        let stages = self.stages();
-        stages.map(|stage| AddressBook::new(stage.cluster, stage.plan))
+        let stages = self.stages().enumerate();
+        stages.map(|(index, stage)| {
+            let planned = self.plan.stages.get(index);
+            let probes = planned.map_or(&[][..], |planned| &planned.probes);
+            AddressBook::new(stage.cluster, stage.plan).with_probes(probes)
+        })
     }
 
     /// Returns the name of the step that leads to a stage. `None` for the first stage.
