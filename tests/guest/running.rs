@@ -165,7 +165,7 @@ fn explain_manual_changes_in_guest_names_drop_reasons() {
             .as_str()
             .is_some_and(|kernel| kernel.starts_with("6.12."))
     );
-    assert_eq!(case["connections"][0]["verdict"], "connected");
+    assert_eq!(case["stages"][0]["connections"][0]["verdict"], "connected");
 }
 
 #[test]

@@ -161,7 +161,7 @@ pub fn run_as_init() -> ! {
 fn find_escapes() -> Vec<String> {
     tenants::join_keyring_with_key();
     let program = PathBuf::from(INIT);
-    let host = Host::with_agent(program.clone()).with_programs([program.clone()]);
+    let host = Host::with_agent(PathBuf::from(AGENT)).with_programs([program.clone()]);
     let reached = block_on(async {
         let agent = host.with_ipvs_privileges().start().await?;
         tenants::find_escapes(&agent, &program, tenants::are_isolated_on_host).await

@@ -23,7 +23,7 @@ fn explain_connections(case: &str, probe: &str) -> Vec<Value> {
     let stderr_text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr_text}");
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let connections = &document["cases"][0]["connections"];
+    let connections = &document["cases"][0]["stages"][0]["connections"];
     connections.as_array().expect("connections").clone()
 }
 
