@@ -98,12 +98,9 @@ pub enum DumpFilesError {
 }
 
 /// Further files of `scripts/collect-node`, for human readers.
-const INFORMATIONAL_FILES: [&str; 9] = [
+const INFORMATIONAL_FILES: [&str; 6] = [
     "versions.txt",
     "missing.txt",
-    "ip-neigh",
-    "bridge-fdb",
-    "bridge-link",
     "conntrack-S",
     "netstat",
     "snmp",

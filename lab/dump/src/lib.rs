@@ -12,6 +12,7 @@ mod lists;
 pub mod node;
 pub mod owner;
 mod proxy;
+mod static_entries;
 pub mod tarball;
 
 pub use compare::compare;

@@ -1,15 +1,18 @@
 //! Parses and renders the network state of a node in the formats of its programs.
 //!
-//! Input: the output of `iptables-save`, `ipset save`, `nft list ruleset`, `ipvsadm -Sn`, `ip` and
-//! `sysctl`. Output: typed state, which renders itself in the format that the program loads. Text
-//! that cannot be parsed gives a [`Problem`](text::problem::Problem) with its position.
+//! Input: the output of `iptables-save`, `ipset save`, `nft list ruleset`, `ipvsadm -Sn`, `ip`,
+//! `bridge` and `sysctl`. Output: typed state, which renders itself in the format that the program
+//! loads. Text that cannot be parsed gives a [`Problem`](text::problem::Problem) with its position.
 
+pub mod bridge;
 mod family;
 pub mod input;
 pub mod ipset;
 pub mod iptables;
 pub mod ipvs;
 pub mod link;
+mod mac;
+pub mod neighbour;
 pub mod nft;
 mod protocol;
 pub mod route;
@@ -18,4 +21,5 @@ pub mod text;
 pub mod tool;
 
 pub use family::Family;
+pub use mac::Mac;
 pub use protocol::Protocol;

@@ -75,6 +75,9 @@ pub enum Fault {
         /// Neighbour whose static entry has this hardware address.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         neighbour: Option<IpAddr>,
+        /// Bridge whose static forwarding entry sends frames to this address to the receiver.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bridge: Option<String>,
     },
     /// Bridge port through which the frame came and would have to leave.
     Hairpin {
@@ -91,6 +94,34 @@ pub enum Fault {
         port: String,
         /// Whether the port is down.
         down: bool,
+    },
+    /// Two bridge ports that exchange no frames, because both are isolated.
+    IsolatedPorts {
+        /// Name of the bridge.
+        bridge: String,
+        /// Name of the port that received the frame.
+        ingress: String,
+        /// Name of the port that leads to the destination.
+        port: String,
+    },
+    /// Bridge port to the destination that does not flood, for a hardware address that the bridge
+    /// does not know.
+    UnknownHardwareAddress {
+        /// Name of the bridge.
+        bridge: String,
+        /// Name of the port that leads to the destination.
+        port: String,
+        /// Destination hardware address of the frame; absent if it was not captured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(with = "Option<String>")]
+        address: Option<Mac>,
+    },
+    /// Bridge port that receives only frames from known hardware addresses.
+    LockedPort {
+        /// Name of the bridge.
+        bridge: String,
+        /// Name of the port.
+        port: String,
     },
     /// Interface that is down.
     Down {
@@ -144,10 +175,10 @@ impl InterfaceName {
 /// Packet in its last namespace, with the plan of the lab.
 #[derive(Clone, Copy)]
 pub(super) struct LastHop<'a> {
-    plan: &'a Plan,
-    namespace: &'a Namespace,
+    pub(super) plan: &'a Plan,
+    pub(super) namespace: &'a Namespace,
     flight: &'a PacketPath,
-    hop: &'a Hop,
+    pub(super) hop: &'a Hop,
 }
 
 impl<'a> LastHop<'a> {
@@ -178,6 +209,7 @@ impl<'a> LastHop<'a> {
             }
             DropKind::OtherHardwareAddress | DropKind::LinkRefused => self.link(),
             DropKind::BridgeNoPort => self.bridge_port(),
+            DropKind::BridgeIngress => self.locked_port(),
             DropKind::Netfilter | DropKind::Ipvs => self.virtual_server(),
             DropKind::VxlanNoRemote => self.vxlan(),
             _ => None,
@@ -185,7 +217,7 @@ impl<'a> LastHop<'a> {
         (kind, fault)
     }
 
-    fn header(self) -> Option<PacketHeader> {
+    pub(super) fn header(self) -> Option<PacketHeader> {
         self.flight.header
     }
 
@@ -199,7 +231,7 @@ impl<'a> LastHop<'a> {
         RouteLookup::new(self.namespace, query)
     }
 
-    fn destination_lookup(self) -> RouteLookup {
+    pub(super) fn destination_lookup(self) -> RouteLookup {
         let ingress = ingress_interface(self.hop).map_or("lo", |seen| &seen.interface);
         let (source, destination) = (self.hop.before.source, self.hop.after.destination);
         // Rules set the mark before the lookup.
@@ -357,7 +389,7 @@ impl<'a> LastHop<'a> {
         })
     }
 
-    fn link_named(self, name: &str) -> Option<&'a Link> {
+    pub(super) fn link_named(self, name: &str) -> Option<&'a Link> {
         self.namespace.links.iter().find(|link| link.name == name)
     }
 
@@ -398,6 +430,7 @@ impl<'a> LastHop<'a> {
             owner: self.owner_of(address),
             receiver: InterfaceName::new(namespace, peer),
             neighbour: entry.map(|entry| entry.address),
+            bridge: self.static_entry(address, link),
         })
     }
 
@@ -405,36 +438,6 @@ impl<'a> LastHop<'a> {
         self.plan.namespaces.iter().find_map(|namespace| {
             let link = namespace.links.iter().find(|link| link.mac == address)?;
             Some(InterfaceName::new(&namespace.name, link))
-        })
-    }
-
-    /// Returns the bridge port that leads to the destination of a frame that a bridge received.
-    fn bridge_port(self) -> Option<Fault> {
-        let ingress = self.hop.crossings.iter().rfind(|seen| !seen.out)?;
-        let bridge = self.link_named(&ingress.interface)?.bridge.clone()?;
-        let to = self.hop.after.destination.ip();
-        let leads_to = |link: &&Link| {
-            let LinkKind::Veth { namespace, peer } = &link.kind else {
-                return false;
-            };
-            let other = self.plan.namespace(namespace);
-            let mut ends = other.into_iter().flat_map(|other| &other.links);
-            let has_address = |end: &Link| end.addresses.iter().any(|own| own.ip() == to);
-            ends.any(|end| end.name == *peer && has_address(end))
-        };
-        let is_port = |link: &&Link| link.bridge.as_ref() == Some(&bridge);
-        let mut ports = self.namespace.links.iter().filter(is_port);
-        let port = ports.find(leads_to)?;
-        if port.name == ingress.interface && !port.hairpin {
-            return Some(Fault::Hairpin {
-                bridge,
-                port: port.name.clone(),
-            });
-        }
-        Some(Fault::BridgePort {
-            bridge,
-            port: port.name.clone(),
-            down: port.down,
         })
     }
 

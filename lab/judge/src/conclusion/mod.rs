@@ -1,6 +1,7 @@
 //! Concludes from a journey where its packets ended, and which rules decided that. Input: a
 //! [`Journey`] and the names of addresses. Output: [`Fact`]s, which reports render as sentences.
 
+mod bridge;
 mod cause;
 mod drop_kind;
 mod drop_table;

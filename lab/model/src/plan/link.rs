@@ -1,12 +1,11 @@
-//! Defines network interfaces and link-layer addresses.
+//! Defines network interfaces.
 
 use std::fmt;
-use std::str::FromStr;
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::net::IpAddr;
+use svclab_ruleset::Mac;
 
 /// Interface of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,9 +22,9 @@ pub struct Link {
     /// Bridge that the interface is a port of. `None` if it is not a bridge port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
-    /// Whether the bridge may forward a frame out of the port that received it.
-    #[serde(default)]
-    pub hairpin: bool,
+    /// Settings of the bridge port.
+    #[serde(default, skip_serializing_if = "PortSettings::is_default")]
+    pub port: PortSettings,
     /// Whether the interface stays down, as kube-proxy leaves `kube-ipvs0`. Its addresses are local
     /// to the node nevertheless.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -40,6 +39,83 @@ impl Link {
     #[must_use]
     pub fn is_veth_to(&self, name: &str) -> bool {
         matches!(&self.kind, LinkKind::Veth { namespace, .. } if namespace == name)
+    }
+}
+
+/// Settings of a bridge port. The defaults are the kernel's (Linux v6.12, `net/bridge/br_if.c`,
+/// `new_nbp`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the settings are independent of each other"
+)]
+pub struct PortSettings {
+    /// Whether the bridge may forward a frame out of the port that received it.
+    pub hairpin: bool,
+    /// Whether the port exchanges no frames with other isolated ports.
+    pub isolated: bool,
+    /// Whether the bridge learns addresses from frames of the port.
+    pub learning: bool,
+    /// Whether unicast frames to unknown addresses leave through the port.
+    pub flood: bool,
+    /// Whether the port receives only frames from addresses that lead to the port.
+    pub locked: bool,
+}
+
+impl Default for PortSettings {
+    fn default() -> Self {
+        Self {
+            hairpin: false,
+            isolated: false,
+            learning: true,
+            flood: true,
+            locked: false,
+        }
+    }
+}
+
+impl PortSettings {
+    /// Returns the settings with their names in iproute2.
+    #[must_use]
+    pub const fn settings(&self) -> [(&'static str, bool); 5] {
+        [
+            ("hairpin", self.hairpin),
+            ("isolated", self.isolated),
+            ("learning", self.learning),
+            ("flood", self.flood),
+            ("locked", self.locked),
+        ]
+    }
+
+    /// Changes the setting with this name in iproute2. Unknown names have no effect.
+    pub fn set(&mut self, name: &str, is_on: bool) {
+        match name {
+            "hairpin" => self.hairpin = is_on,
+            "isolated" => self.isolated = is_on,
+            "learning" => self.learning = is_on,
+            "flood" => self.flood = is_on,
+            "locked" => self.locked = is_on,
+            _ => {}
+        }
+    }
+
+    /// Whether the settings are the kernel's defaults.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Renders the settings in the format of `bridge link`, without defaults: ` hairpin on`. Each setting
+/// follows a space.
+impl fmt::Display for PortSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs = self.settings().into_iter().zip(Self::default().settings());
+        for ((name, value), _) in pairs.filter(|((_, value), (_, default))| value != default) {
+            write!(f, " {name} {}", if value { "on" } else { "off" })?;
+        }
+        Ok(())
     }
 }
 
@@ -71,95 +147,28 @@ pub enum LinkKind {
     },
 }
 
-/// Link-layer address of 6 bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Mac(pub [u8; 6]);
-
-impl Mac {
-    /// Derives a link-layer address from the names of a namespace and an interface. The address is
-    /// the same in every run, locally administered, and unicast.
-    #[must_use]
-    pub fn from_names(namespace: &str, link: &str) -> Self {
-        let digest = Sha256::digest(format!("{namespace}\0{link}"));
-        let mut mac = [0x0a, 0x58, 0, 0, 0, 0];
-        mac[2..].copy_from_slice(&digest[..4]);
-        Self(mac)
-    }
-}
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, byte) in self.0.iter().enumerate() {
-            let colon = if index > 0 { ":" } else { "" };
-            write!(f, "{colon}{byte:02x}")?;
-        }
-        Ok(())
-    }
-}
-
-/// Error for a text that is not six hexadecimal bytes between colons.
-#[derive(Debug, thiserror::Error)]
-#[error("`{0}` is not a link-layer address: expected 6 hexadecimal bytes separated by colons")]
-pub struct ParseMacError(String);
-
-impl FromStr for Mac {
-    type Err = ParseMacError;
-
-    fn from_str(text: &str) -> Result<Self, ParseMacError> {
-        let bad = || ParseMacError(text.to_owned());
-        let mut mac = [0; 6];
-        let mut parts = text.split(':');
-        for byte in &mut mac {
-            let part = parts
-                .next()
-                .filter(|part| part.len() == 2)
-                .ok_or_else(bad)?;
-            *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
-        }
-        if parts.next().is_some() {
-            return Err(bad());
-        }
-        Ok(Self(mac))
-    }
-}
-
-impl Serialize for Mac {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Mac {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn mac_from_names_is_stable_local_and_unicast() {
-        let mac = Mac::from_names("node-1", "eth0");
-        assert_eq!(mac, Mac::from_names("node-1", "eth0"));
-        assert_ne!(mac, Mac::from_names("node-1", "eth1"));
-        assert_eq!(mac.0[0] & 0b11, 0b10);
-    }
-
-    #[test]
-    fn mac_parse_reverses_display() {
-        let mac = Mac::from_names("pod/default/client", "eth0");
-        assert_eq!(mac.to_string().parse::<Mac>().unwrap(), mac);
-        for bad in [
-            "",
-            "0a:58",
-            "0a:58:00:00:00:00:00",
-            "0a:58:0:00:00:000",
-            "zz:58:00:00:00:00",
-        ] {
-            assert!(bad.parse::<Mac>().is_err(), "{bad}");
+    fn port_settings_are_set_by_their_names() {
+        let mut port = PortSettings::default();
+        assert_eq!(port.to_string(), "");
+        for (name, is_on) in port.settings() {
+            port.set(name, !is_on);
+            assert!(port.settings().contains(&(name, !is_on)));
         }
+        assert_eq!(
+            port.to_string(),
+            " hairpin on isolated on learning off flood off locked on"
+        );
+        let json = serde_json::to_string(&port).unwrap();
+        assert_eq!(serde_json::from_str::<PortSettings>(&json).unwrap(), port);
+        assert!(
+            serde_json::from_str::<PortSettings>("{}")
+                .unwrap()
+                .is_default()
+        );
     }
 }

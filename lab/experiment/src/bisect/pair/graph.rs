@@ -43,6 +43,8 @@ pub enum OwnerKey {
     Server(VirtualServerKey),
     /// Interface.
     Link(String),
+    /// Neighbour or forwarding entry of an interface.
+    Tunnel(String),
 }
 
 /// Location and kind of differences.

@@ -30,7 +30,7 @@ use graph::{DifferenceGraph, DifferenceNode, OwnerKey, Scope};
 use iptables::MergedIptables;
 use network::MergedNetwork;
 use sets::MergedSets;
-use svclab_dump::owner::{Owners, link_owner};
+use svclab_dump::owner::{Owners, link_owner, tunnel_owner};
 use svclab_dump::{NodeDump, Owner};
 use svclab_model::plan::{HealthCheck, Namespace, NodeCommand, Plan, Server, Stage};
 use svclab_planner::print::descriptions;
@@ -347,6 +347,7 @@ fn find_owner(owners: &Owners, owned: &OwnerKey) -> Option<Owner> {
         OwnerKey::Set { set, entry } => owners.set_owner(set, entry.as_deref()),
         OwnerKey::Server(server) => owners.server_owner(server),
         OwnerKey::Link(name) => link_owner(name),
+        OwnerKey::Tunnel(name) => tunnel_owner(name),
     }
 }
 

@@ -10,14 +10,19 @@ use super::difference::Kind;
 use super::graph::{DifferenceGraph, OwnerKey, Scope};
 use crate::bisect::merge::{self, Merged, Slot};
 use svclab_model::plan::{
-    Forwarding, Link, LinkKind, Namespace, Neighbour, Route, RouteKind, RoutingRule, Sysctl,
+    Forwarding, Link, LinkKind, Mac, Namespace, Neighbour, PortSettings, Route, RouteKind,
+    RoutingRule, Sysctl,
 };
+
+/// Setting of a bridge port: interface, name and value.
+type PortSetting = (String, &'static str, bool);
 
 /// Merged network configuration of a namespace.
 #[derive(Debug, Clone)]
 pub struct MergedNetwork {
-    /// Interfaces without their addresses.
+    /// Interfaces without their addresses and bridge port settings.
     pub links: Merged<Link>,
+    ports: Merged<PortSetting>,
     /// Addresses by interface name.
     addresses: Vec<(String, Merged<IpNetwork>)>,
     routes: Merged<Route>,
@@ -39,6 +44,7 @@ impl MergedNetwork {
         let without_addresses = |links: &[Link]| -> Vec<Link> {
             let bare = links.iter().map(|link| Link {
                 addresses: Vec::new(),
+                port: PortSettings::default(),
                 ..link.clone()
             });
             bare.collect()
@@ -56,6 +62,7 @@ impl MergedNetwork {
             |link| link.name.clone(),
             describe,
         );
+        let ports = merge_port_settings(good, bad, graph);
         let addresses = merge_addresses(good, bad, graph);
         let scope = make_scope(Kind::Route, "routes");
         let describe = |route: &Route| (render_route(route), OwnerKey::Unknown);
@@ -76,16 +83,20 @@ impl MergedNetwork {
                 "{} lladdr {} dev {}",
                 neighbour.address, neighbour.mac, neighbour.dev
             );
-            (text, OwnerKey::Unknown)
+            (text, OwnerKey::Tunnel(neighbour.dev.clone()))
         };
         let name = |neighbour: &Neighbour| (neighbour.address, neighbour.dev.clone());
         let neighbours = graph.add_keyed(&scope, &good.neighbours, &bad.neighbours, name, describe);
         let scope = make_scope(Kind::Forwarding, "forwarding entries");
         let describe = |entry: &Forwarding| {
-            let text = format!("{} dev {} dst {}", entry.mac, entry.dev, entry.to);
-            (text, OwnerKey::Unknown)
+            let tunnel = OwnerKey::Tunnel(entry.dev.clone());
+            (entry.to_string(), tunnel)
         };
-        let name = |entry: &Forwarding| (entry.mac, entry.dev.clone());
+        // Unknown addresses can have several entries.
+        let name = |entry: &Forwarding| {
+            let target = (entry.mac == Mac::ZERO).then_some(entry.to);
+            (entry.mac, entry.dev.clone(), target)
+        };
         let forwarding = graph.add_keyed(&scope, &good.forwarding, &bad.forwarding, name, describe);
         let scope = make_scope(Kind::Sysctl, "sysctl");
         let describe = |sysctl: &Sysctl| {
@@ -98,6 +109,7 @@ impl MergedNetwork {
         let sysctls = graph.add_keyed(&scope, &good.sysctls, &bad.sysctls, name, describe);
         let network = Self {
             links,
+            ports,
             addresses,
             routes,
             routing_rules,
@@ -116,8 +128,17 @@ impl MergedNetwork {
             let addresses = addresses
                 .into_iter()
                 .flat_map(|(_, list)| list.selected(with));
+            let mut port = PortSettings::default();
+            for (_, setting, is_on) in self
+                .ports
+                .selected(with)
+                .filter(|(name, ..)| *name == link.name)
+            {
+                port.set(setting, *is_on);
+            }
             Link {
                 addresses: addresses.copied().collect(),
+                port,
                 ..link.clone()
             }
         });
@@ -166,6 +187,11 @@ impl MergedNetwork {
             }
         }
         let is_on = |dev: &str| dev == link;
+        self.ports
+            .slots
+            .iter()
+            .filter(|slot| is_on(&slot.item.0))
+            .for_each(|slot| take(slot.origin));
         self.routes
             .slots
             .iter()
@@ -222,6 +248,34 @@ impl MergedNetwork {
         }
         Some(differences)
     }
+}
+
+/// Merges the settings of each bridge port.
+fn merge_port_settings(
+    good: &Namespace,
+    bad: &Namespace,
+    graph: &mut DifferenceGraph,
+) -> Merged<PortSetting> {
+    let settings = |side: &Namespace| -> Vec<PortSetting> {
+        let ports = side.links.iter().filter(|link| link.bridge.is_some());
+        let settings = ports.flat_map(|link| {
+            let settings = link.port.settings().into_iter();
+            settings.map(|(setting, is_on)| (link.name.clone(), setting, is_on))
+        });
+        settings.collect()
+    };
+    let scope = Scope {
+        namespace: &good.name,
+        kind: Kind::BridgePort,
+        location: "bridge ports".to_owned(),
+    };
+    let describe = |(name, setting, is_on): &PortSetting| {
+        let value = if *is_on { "on" } else { "off" };
+        let text = format!("dev {name} {setting} {value}");
+        (text, OwnerKey::Link(name.clone()))
+    };
+    let key = |(name, setting, _): &PortSetting| (name.clone(), *setting);
+    graph.add_keyed(&scope, &settings(good), &settings(bad), key, describe)
 }
 
 /// Merges the addresses of each interface. Their order matters.
@@ -310,9 +364,6 @@ fn describe_link(link: &Link) -> String {
     }
     if let Some(bridge) = &link.bridge {
         let _ = write!(text, " master {bridge}");
-    }
-    if link.hairpin {
-        text.push_str(" hairpin on");
     }
     text.push_str(if link.down { " down" } else { " up" });
     text

@@ -9,8 +9,8 @@ use super::drop_table::drop_kind;
 use super::*;
 use svclab_journey::journey::{Crossing, PacketHeader, RuleMatch};
 use svclab_model::plan::{
-    Backend, Forwarding, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind,
-    RoutingAction, RoutingRule, Sysctl,
+    Backend, Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, Plan,
+    PortSettings, Route, RouteKind, RoutingAction, RoutingRule, Sysctl,
 };
 use svclab_ruleset::Protocol;
 use svclab_ruleset::ipvs::{RealServer, SchedulerFlags, VirtualServer, VirtualServerKey};
@@ -28,7 +28,7 @@ fn link(name: &str, last: u8, addresses: &[&str], kind: LinkKind) -> Link {
         mac: mac(last),
         addresses: addresses.iter().map(|own| own.parse().unwrap()).collect(),
         bridge: None,
-        hairpin: false,
+        port: PortSettings::default(),
         down: false,
         mtu: None,
     }
