@@ -200,7 +200,9 @@ impl Lab {
         }
         if let Some(tables) = change.nft {
             rules::change_tables(ns, &name, &tables).await?;
-            plan.nft = tables.apply_to(&plan.nft);
+            let unreadable =
+                |error| failure::bug(format!("cannot parse the tables of {name}: {error}"));
+            tables.apply_to(&mut plan.nft).map_err(unreadable)?;
         }
         load(&mut self.loaders, ns, &name, ipset(), &sets.after_rules()).await?;
         if sets != SetsChange::default() {

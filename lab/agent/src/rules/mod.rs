@@ -144,7 +144,7 @@ pub(crate) async fn load(pending: PendingLoad<'_>) -> Result<Loaders, Failure> {
                     namespace: pending.namespace,
                     program: &program,
                 };
-                run.run("", input, Some(child)).await?;
+                run.run([""; 2], input, Some(child)).await?;
             }
             LoadProgram::Persistent(mut loader) => {
                 loader.load(&pending.ns, input).await?;
@@ -163,11 +163,11 @@ struct SplitRun<'r> {
 }
 
 impl SplitRun<'_> {
-    /// Writes the input in as many parts as necessary. The first part follows `prefix` and goes to
-    /// `waiting`, which is already running.
+    /// Writes the input in as many parts as necessary. `before` precedes the first part and `after`
+    /// follows the last one. The first part goes to `waiting`, which is already running.
     async fn run(
         &self,
-        mut prefix: &str,
+        [mut before, after]: [&str; 2],
         input: &str,
         mut waiting: Option<Child>,
     ) -> Result<(), Failure> {
@@ -183,11 +183,12 @@ impl SplitRun<'_> {
                 None => start_single_input(ns, namespace, program)?,
             };
             let mut text = Cow::Borrowed(part.text.as_ref());
-            if !prefix.is_empty() {
-                text = Cow::Owned(format!("{prefix}{text}"));
+            let after = if parts.is_empty() { after } else { "" };
+            if !before.is_empty() || !after.is_empty() {
+                text = Cow::Owned(format!("{before}{text}{after}"));
             }
             match run_to_end(child, namespace, program, &text).await {
-                Ok(()) => prefix = "",
+                Ok(()) => before = "",
                 Err(failure) => {
                     let rest = part.divide(program, &failure);
                     let rest = rest.ok_or_else(|| part.locate(failure))?;
@@ -220,8 +221,7 @@ async fn run_to_end(
     ))
 }
 
-/// Changes nftables tables. Removed tables are deleted in the same transaction as the first part of
-/// the new tables.
+/// Changes nftables tables, in one transaction if the change fits into one message.
 ///
 /// # Errors
 ///
@@ -231,16 +231,13 @@ pub(crate) async fn change_tables(
     namespace: &str,
     change: &TablesChange,
 ) -> Result<(), Failure> {
-    let mut input = String::new();
-    for table in &change.remove {
-        let _ = writeln!(input, "delete table {table}");
-    }
+    let [before, after] = change.removals();
     let run = SplitRun {
         ns,
         namespace,
         program: NFT,
     };
-    run.run(&input, change.add.text(), None).await
+    run.run([&before, &after], change.add.text(), None).await
 }
 
 /// Flushes the nftables sets that rules fill, which contain the client affinity.

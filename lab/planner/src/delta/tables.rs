@@ -1,32 +1,45 @@
-//! Compares the nftables tables of two plans. A table with any difference is deleted and created
-//! again, with its initial sets and counters.
-
-use indexmap::IndexMap;
+//! Compares the nftables tables of two plans. Rules, elements and objects of a table change one by
+//! one. A table with any other difference is deleted and created again, with its initial sets and
+//! counters.
 
 use svclab_model::plan::delta::TablesChange;
-use svclab_ruleset::nft::{Ruleset, Table};
+use svclab_ruleset::nft::{Removal, Ruleset, change_table};
 
 /// Returns the changes from one ruleset to another. `None` if their texts are equal.
 pub fn diff(current: &Ruleset, wanted: &Ruleset) -> Option<TablesChange> {
-    let texts = |ruleset: &Ruleset| -> IndexMap<String, String> {
-        let tables = ruleset.tables.iter();
-        tables
-            .map(|table| (table.full_name(), table.to_string()))
-            .collect()
-    };
-    let (current_texts, wanted_texts) = (texts(current), texts(wanted));
-    let changed = |ruleset: &Ruleset| -> Vec<Table> {
-        let is_changed = |table: &&Table| {
-            let name = table.full_name();
-            current_texts.get(&name) != wanted_texts.get(&name)
+    let mut change = TablesChange::default();
+    let mut added = Ruleset::default();
+    for table in &current.tables {
+        let name = table.full_name();
+        if !wanted
+            .tables
+            .iter()
+            .any(|wanted| wanted.full_name() == name)
+        {
+            change.remove.push(Removal::Table { table: name });
+        }
+    }
+    for table in &wanted.tables {
+        let name = table.full_name();
+        let mut tables = current.tables.iter();
+        let Some(known) = tables.find(|known| known.full_name() == name) else {
+            added.tables.push(table.clone());
+            continue;
         };
-        ruleset.tables.iter().filter(is_changed).cloned().collect()
-    };
-    let (remove, add) = (changed(current), changed(wanted));
-    (!remove.is_empty() || !add.is_empty()).then(|| TablesChange {
-        remove: remove.iter().map(Table::full_name).collect(),
-        add: Ruleset { tables: add }.into(),
-    })
+        if known.to_string() == table.to_string() {
+            continue;
+        }
+        if let Some(table_change) = change_table(known, table) {
+            change.remove.extend(table_change.before);
+            added.tables.push(table_change.add);
+            change.remove_unused.extend(table_change.after);
+        } else {
+            change.remove.push(Removal::Table { table: name });
+            added.tables.push(table.clone());
+        }
+    }
+    change.add = added.into();
+    (change != TablesChange::default()).then_some(change)
 }
 
 #[cfg(test)]
@@ -40,12 +53,13 @@ mod tests {
     }
 
     fn text_after(change: &TablesChange, current: &str) -> String {
-        let changed = change.apply_to(&Input::from_text(current));
-        changed.text().to_owned()
+        let mut tables = Input::from_text(current);
+        change.apply_to(&mut tables).expect("valid tables");
+        tables.text().to_owned()
     }
 
     #[test]
-    fn tables_diff_changed_table_is_replaced() {
+    fn tables_diff_changes_rules_and_replaces_other_tables() {
         let table = |name: &str, inside: &str| {
             format!(
                 "table {name} {{\n\n\tchain a {{\n\t\t{inside} comment \"table ip x\"\n\t}}\n}}\n"
@@ -60,12 +74,24 @@ mod tests {
         let changed_table = table("ip6 a", "accept");
         let wanted = format!("{a}{changed_table}{c}");
         let change = diff_texts(&current, &wanted).unwrap();
-        assert_eq!(change.remove, ["ip6 a"]);
+        let rules = |table: &str| Removal::Rules {
+            table: table.to_owned(),
+            chain: "a".to_owned(),
+        };
+        assert_eq!(change.remove, [rules("ip6 a")]);
         assert_eq!(change.add.text(), format!("{changed_table}{c}"));
         assert_eq!(text_after(&change, &current), wanted);
         assert_eq!(diff_texts(&wanted, &wanted), None);
+        let dormant = b.replace("{\n\n", "{\n\tflags dormant\n\n");
+        let wanted = format!("{a}{dormant}");
+        let change = diff_texts(&current, &wanted).unwrap();
+        let whole = |table: &str| Removal::Table {
+            table: table.to_owned(),
+        };
+        assert_eq!(change.remove, [whole("ip6 a")]);
+        assert_eq!(text_after(&change, &current), wanted);
         let removed = diff_texts(&current, "").unwrap();
-        assert_eq!(removed.remove, ["ip a", "ip6 a"]);
+        assert_eq!(removed.remove, [whole("ip a"), whole("ip6 a")]);
         assert_eq!(text_after(&removed, &current), "");
     }
 }

@@ -124,14 +124,8 @@ fn render_namespace(change: &NamespaceDelta) -> String {
         }
     }
     if let Some(tables) = &change.nft {
-        let deletions = tables
-            .remove
-            .iter()
-            .map(|table| format!("delete table {table}"));
-        run(
-            "nft -f -",
-            Some(&(join_lines(deletions) + tables.add.text())),
-        );
+        let [before, after] = tables.removals();
+        run("nft -f -", Some(&(before + tables.add.text() + &after)));
     }
     if let Some(sets) = &change.sets {
         run("ipset restore", Some(&sets.after_rules()));

@@ -6,24 +6,34 @@
 //! In another user namespace, a message with some 500 rules fails with "Message too long".
 
 use super::parse;
-use crate::nft::{Chain, Ruleset, Set, Table};
+use crate::nft::{Chain, Rule, Ruleset, Set, Table};
 
 /// Maximum netlink size of a batch, in bytes. The default size of the buffer is 212,992 bytes
 /// (`net.core.wmem_default`).
-pub const MAX_BATCH_SIZE: usize = 120_000;
+pub const MAX_BATCH_SIZE: usize = 180_000;
 
-/// Maximum netlink size of a rule, in bytes: a constant, and a factor for the length of its text.
-const RULE_SIZE: (usize, usize) = (200, 10);
+/// Maximum netlink size of a text, for each byte of the text.
+const SIZE_PER_BYTE: usize = 12;
 
-/// Netlink size of a chain, a set or an element, as for rules.
-const ITEM_SIZE: (usize, usize) = (200, 3);
+/// Netlink size of an item: a constant, and a factor for the length of its text. Measured with
+/// nftables v1.0.6.
+type ItemSize = (usize, usize);
+
+const RULE_SIZE: ItemSize = (150, 5);
+const CHAIN_SIZE: ItemSize = (120, 1);
+const ELEMENT_SIZE: ItemSize = (100, 1);
+/// Size of a set or of another object.
+const OBJECT_SIZE: ItemSize = (200, 3);
+
+/// Netlink size of an anonymous set or map in a rule.
+const ANONYMOUS_SET_SIZE: usize = 250;
 
 /// Splits input for `nft -f` into batches of at most `limit` bytes of netlink, to be loaded in
 /// order. The first batches declare sets and chains, the others add rules and elements. A text that
 /// is small enough or cannot be parsed stays one batch.
 #[must_use]
 pub fn split_batches(text: &str, limit: usize) -> Vec<String> {
-    if text.len().saturating_mul(RULE_SIZE.1) <= limit {
+    if text.len().saturating_mul(SIZE_PER_BYTE) <= limit {
         return vec![text.to_owned()];
     }
     let Ok(ruleset) = parse(text) else {
@@ -35,7 +45,9 @@ pub fn split_batches(text: &str, limit: usize) -> Vec<String> {
     };
     for table in &ruleset.tables {
         let lines = table.other_objects.iter().flat_map(|other| &other.body);
-        let size = lines.map(|line| estimate_size(ITEM_SIZE, line)).sum();
+        let size = lines
+            .map(|line| estimate_size(OBJECT_SIZE, line.len()))
+            .sum();
         builder.add(table, size, |part| {
             part.other_objects.clone_from(&table.other_objects);
         });
@@ -46,9 +58,8 @@ pub fn split_batches(text: &str, limit: usize) -> Vec<String> {
             });
         }
         for chain in &table.chains {
-            builder.add(table, estimate_size(ITEM_SIZE, &chain.name), |part| {
-                part.chains.push(chain.declaration());
-            });
+            let size = estimate_size(CHAIN_SIZE, chain.name.len());
+            builder.add(table, size, |part| part.chains.push(chain.declaration()));
         }
     }
     // Rules can only refer to chains and sets that exist.
@@ -56,7 +67,7 @@ pub fn split_batches(text: &str, limit: usize) -> Vec<String> {
     for table in &ruleset.tables {
         for chain in &table.chains {
             for rule in &chain.rules {
-                let size = estimate_size(RULE_SIZE, &rule.text);
+                let size = chain.name.len() + estimate_rule_size(rule);
                 builder.add(table, size, |part| {
                     let last = last_or_new(
                         &mut part.chains,
@@ -69,8 +80,10 @@ pub fn split_batches(text: &str, limit: usize) -> Vec<String> {
         }
         for set in &table.sets {
             for element in &set.elements {
-                let text = element.value.as_ref().map_or(0, String::len) + element.key.len();
-                builder.add(table, ITEM_SIZE.0 + ITEM_SIZE.1 * text, |part| {
+                let texts = [element.value.as_ref(), element.comment.as_ref()];
+                let length: usize = texts.into_iter().flatten().map(String::len).sum();
+                let size = estimate_size(ELEMENT_SIZE, element.key.len() + length);
+                builder.add(table, size, |part| {
                     let last = last_or_new(
                         &mut part.sets,
                         |last| last.name == set.name,
@@ -98,13 +111,19 @@ fn last_or_new<T>(
     &mut items[index]
 }
 
-fn estimate_size((base, per_byte): (usize, usize), text: &str) -> usize {
-    base + per_byte * text.len()
+fn estimate_size((base, per_byte): ItemSize, length: usize) -> usize {
+    base + per_byte * length
+}
+
+fn estimate_rule_size(rule: &Rule) -> usize {
+    let anonymous_sets = rule.text.matches('{').count();
+    let comment = rule.comment.as_ref().map_or(0, String::len);
+    estimate_size(RULE_SIZE, rule.text.len()) + comment + ANONYMOUS_SET_SIZE * anonymous_sets
 }
 
 fn estimate_set_size(set: &Set) -> usize {
     let comment = set.comment.as_ref().map_or(0, String::len);
-    estimate_size(ITEM_SIZE, &set.name) + ITEM_SIZE.1 * (set.type_line.len() + comment)
+    estimate_size(OBJECT_SIZE, set.name.len() + set.type_line.len() + comment)
 }
 
 /// Batches under construction.
@@ -149,7 +168,7 @@ mod tests {
 
     #[test]
     fn split_batches_declares_first_and_keeps_all_items() {
-        let rules: Vec<String> = (0..400)
+        let rules: Vec<String> = (0..1_000)
             .map(|n| {
                 format!(
                     "\t\tip saddr 10.0.{}.{} jump b comment \"{n}\"\n",
@@ -158,7 +177,7 @@ mod tests {
                 )
             })
             .collect();
-        let entries: Vec<String> = (0..400)
+        let entries: Vec<String> = (0..1_000)
             .map(|n| format!("10.1.{}.{}", n / 256, n % 256))
             .collect();
         let text = format!(
@@ -181,7 +200,7 @@ mod tests {
                 found.1.extend(entries.map(|entry| entry.key));
             }
         }
-        let numbers: Vec<String> = (0..400).map(|n| n.to_string()).collect();
+        let numbers: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
         assert_eq!(found, (numbers, entries));
     }
 

@@ -31,16 +31,22 @@ impl Element {
         format!("{} : {value} \"{comment}\"", canonical(&self.key))
     }
 
-    /// Returns the canonical key without the options of the element. A set has one element for each
-    /// key.
+    /// Returns the key without the options of the element, such as its timeout. A set has one
+    /// element for each key.
     #[must_use]
-    pub fn canonical_key(&self) -> String {
+    pub fn bare_key(&self) -> &str {
         let words = tokenize(&self.key).unwrap_or_default();
         let is_option = |text: &str| ELEMENT_OPTIONS.contains(&text);
         let mut later_words = words.iter().skip(1);
         let option = later_words.find(|word| !word.is_quoted && is_option(word.text));
         let end = option.map_or(self.key.len(), |word| word.range.start);
-        canonical(&self.key[..end])
+        self.key[..end].trim_end()
+    }
+
+    /// Returns the canonical form of the [`bare_key`](Self::bare_key).
+    #[must_use]
+    pub fn canonical_key(&self) -> String {
+        canonical(self.bare_key())
     }
 }
 

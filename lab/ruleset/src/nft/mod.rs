@@ -3,6 +3,7 @@
 mod batches;
 mod canonical;
 mod chain;
+mod change;
 mod elements;
 mod first_lines;
 mod meaning;
@@ -13,6 +14,7 @@ mod tokens;
 
 pub use batches::{MAX_BATCH_SIZE, split_batches};
 pub use canonical::canonical;
+pub use change::{Removal, TableChange, change_table};
 pub use model::*;
 pub use parser::parse_ruleset;
 pub use references::References;

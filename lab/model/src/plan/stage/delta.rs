@@ -2,9 +2,9 @@
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
-use svclab_ruleset::input::Input;
+use svclab_ruleset::input::{Input, InputError};
 use svclab_ruleset::ipset::saved::Sets;
-use svclab_ruleset::nft::{Ruleset, tables};
+use svclab_ruleset::nft::{Removal, Ruleset};
 
 use super::Stage;
 use crate::plan::{
@@ -140,16 +140,19 @@ pub struct RulesChange {
     pub tables: Vec<(u8, Vec<String>)>,
 }
 
-/// Changes of nftables tables, applied in one transaction: deletions, then additions.
+/// Changes of nftables tables, in this order. They are one transaction if they fit into a message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TablesChange {
-    /// Tables to delete, as family and name: `ip kube-proxy`.
+    /// Removals before the additions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub remove: Vec<String>,
-    /// Tables to create.
+    pub remove: Vec<Removal>,
+    /// Tables to create, and objects, rules and elements to add to existing tables.
     #[serde(default, skip_serializing_if = "Input::is_empty")]
     pub add: Input<Ruleset>,
+    /// Removals of objects that nothing refers to after the additions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove_unused: Vec<Removal>,
 }
 
 impl<T> Default for AddRemove<T> {
@@ -206,12 +209,29 @@ impl SetsChange {
 }
 
 impl TablesChange {
-    /// Returns the tables after this change to the tables `current`.
+    /// Returns the commands of both lists of removals.
     #[must_use]
-    pub fn apply_to(&self, current: &Input<Ruleset>) -> Input<Ruleset> {
-        let remaining = tables(current.text())
-            .filter(|(name, _)| !self.remove.iter().any(|removed| removed == name));
-        let texts = remaining.map(|(_, text)| text).chain([self.add.text()]);
-        Input::from_text(texts.collect::<String>())
+    pub fn removals(&self) -> [String; 2] {
+        [&self.remove, &self.remove_unused].map(|removals| {
+            let lines = removals.iter().map(|removal| format!("{removal}\n"));
+            lines.collect()
+        })
+    }
+
+    /// Changes the tables.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a text cannot be parsed.
+    pub fn apply_to(&self, tables: &mut Input<Ruleset>) -> Result<(), InputError> {
+        let added = self.add.state()?;
+        tables.edit(|ruleset| {
+            self.remove
+                .iter()
+                .for_each(|removal| ruleset.remove(removal));
+            ruleset.add(added);
+            let unused = self.remove_unused.iter();
+            unused.for_each(|removal| ruleset.remove(removal));
+        })
     }
 }
