@@ -11,8 +11,10 @@ mod difference;
 pub mod folder;
 mod gap;
 mod lists;
+mod merge;
 pub mod node;
 pub mod owner;
+mod parse;
 mod proxy;
 pub mod recognise;
 
