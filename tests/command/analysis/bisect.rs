@@ -237,6 +237,42 @@ fn bisect_two_dumps_finds_different_rule() {
     assert_output_snapshot!(bisect_refused(&arguments, Some(directory.path())));
 }
 
+/// Bisects the dumps of a node before and after a command on the node.
+fn bisect_after_command(command: &str) -> (Option<i32>, String) {
+    let labs = Labs::with_running_case();
+    let directory = tempfile::tempdir().expect("a directory");
+    let objects = write_objects(directory.path());
+    let collect = |name: &str| {
+        let file = directory.path().join(name);
+        collect_node(&labs.runtime, "node-1", &file);
+        file.display().to_string()
+    };
+    let good = collect("good.tar.gz");
+    let exec = ["exec", "node-1", "--", "sh", "-ec", command];
+    let changed = labs.runtime.run(&exec);
+    assert_eq!(changed.status.code(), Some(0), "{}", stderr(&changed));
+    let bad = collect("bad.tar.gz");
+    let arguments = [
+        "--good",
+        &good,
+        "--bad",
+        &bad,
+        "--node=node-1",
+        "--objects",
+        &objects,
+        "--probe",
+        CALL,
+    ];
+    bisect(&arguments, Some(directory.path()))
+}
+
+#[test]
+fn bisect_dumps_finds_address_of_loopback() {
+    let (code, text) = bisect_after_command("ip addr add 10.244.1.10/32 dev lo");
+    assert_eq!(code, Some(0), "{text}");
+    assert_output_snapshot!(text);
+}
+
 /// A rule that only the other iptables backend of a node has.
 #[test]
 fn bisect_dumps_finds_legacy_rule_beside_nftables() {

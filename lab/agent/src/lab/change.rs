@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use crate::lab::Lab;
 use crate::net::netfilter::{accounting, conntrack};
-use crate::net::netlink::NamespaceNetlink;
+use crate::net::netlink::{LOOPBACK_NAME, NamespaceNetlink};
 use crate::net::{ipvs, sysctl};
 use crate::rules;
 use crate::rules::loader::load;
 use crate::runtime::failure;
 use crate::servers::server;
-use svclab_model::plan::delta::{NamespaceDelta, RulesChange, SetsChange};
+use svclab_model::plan::delta::{AddRemove, NamespaceDelta, RulesChange, SetsChange};
 use svclab_model::plan::{Delta, Iptables, Namespace};
 use svclab_model::protocol::{BackendHealthChange, Failure};
 use svclab_model::tools::iptables_program;
@@ -229,6 +229,11 @@ fn table_headings(rules: &RulesChange) -> Iptables {
 
 fn update_links(plan: &mut Namespace, change: &NamespaceDelta) {
     for changed in &change.links {
+        if changed.name == LOOPBACK_NAME {
+            let AddRemove { remove, add } = &changed.addresses;
+            plan.loopback.retain(|address| !remove.contains(address));
+            plan.loopback.extend(add);
+        }
         let mut links = plan.links.iter_mut();
         if let Some(link) = links.find(|link| link.name == changed.name) {
             link.down = changed.up.map_or(link.down, |up| !up);

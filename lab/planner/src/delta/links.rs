@@ -6,6 +6,9 @@ use super::{RebuildRequired, add_remove};
 use svclab_model::plan::delta::{AddRemove, LinkChange};
 use svclab_model::plan::{Link, Namespace};
 
+/// Name of the loopback interface.
+const LOOPBACK: &str = "lo";
+
 /// Returns the changes of a namespace's interfaces. The second value states whether an address is
 /// removed or an interface changes between up and down, because the kernel removes routes in these
 /// cases.
@@ -27,6 +30,16 @@ pub fn diff(
     }
     let mut changes = Vec::new();
     let mut has_removal = false;
+    if old_namespace.loopback != new_namespace.loopback {
+        let addresses = diff_addresses(&old_namespace.loopback, &new_namespace.loopback);
+        has_removal |= !addresses.remove.is_empty();
+        changes.push(LinkChange {
+            name: LOOPBACK.to_owned(),
+            addresses,
+            up: None,
+            mtu: None,
+        });
+    }
     for (old, new) in old_namespace.links.iter().zip(&new_namespace.links) {
         if old == new {
             continue;

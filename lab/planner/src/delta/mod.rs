@@ -109,6 +109,7 @@ fn diff_namespace(
 ) -> Result<NamespaceDelta, RebuildRequired> {
     let name = &wanted.name;
     let (links, has_removal) = links::diff(current, wanted)?;
+    let switches_link = links.iter().any(|link| link.up.is_some());
     let routes = if has_removal {
         // The kernel removes the routes that depend on a removed address.
         AddRemove {
@@ -118,6 +119,17 @@ fn diff_namespace(
     } else {
         add_remove(&current.routes, &wanted.routes)
     };
+    // These routes depend on addresses and on the state of interfaces, too.
+    let has_special = |namespace: &Namespace| {
+        !namespace.multipath_routes.is_empty() || !namespace.removed_routes.is_empty()
+    };
+    let changes_special = current.multipath_routes != wanted.multipath_routes
+        || current.removed_routes != wanted.removed_routes;
+    if changes_special || (!links.is_empty() && has_special(wanted)) {
+        return Err(RebuildRequired::new(format_args!(
+            "the multipath routes or the kernel's own routes of {name} change"
+        )));
+    }
     if current.routing_rules != wanted.routing_rules {
         return Err(RebuildRequired::new(format_args!(
             "the routing rules of {name} change"
@@ -151,7 +163,15 @@ fn diff_namespace(
         sysctls: sysctls::diff(name, &current.sysctls, &wanted.sysctls)?,
         links,
         routes,
-        neighbours: add_remove(&current.neighbours, &wanted.neighbours),
+        neighbours: if switches_link {
+            // The kernel removes the neighbours of an interface that goes down.
+            AddRemove {
+                remove: current.neighbours.clone(),
+                add: wanted.neighbours.clone(),
+            }
+        } else {
+            add_remove(&current.neighbours, &wanted.neighbours)
+        },
         forwarding: add_remove(&current.forwarding, &wanted.forwarding),
         ipvs: virtual_servers::diff(&current.ipvs, &wanted.ipvs),
         accounting: difference(&wanted.accounting, &current.accounting),

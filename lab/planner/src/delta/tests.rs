@@ -2,7 +2,7 @@
 
 use super::*;
 use ipnetwork::IpNetwork;
-use svclab_model::plan::{Link, LinkKind, Mac, Sysctl};
+use svclab_model::plan::{Link, LinkKind, Mac, Neighbour, Sysctl};
 
 fn plan() -> Plan {
     let link = |name: &str, addresses: &[&str]| Link {
@@ -134,6 +134,43 @@ fn diff_addresses_first_of_subnet_stays_first() {
         first_removed.add,
         addresses(&["10.0.0.2/24", "10.1.0.1/24"])
     );
+}
+
+#[test]
+fn diff_loopback_addresses_are_changes_of_lo() {
+    let change = namespace_change(|node| node.loopback = addresses(&["10.9.9.9/32"]));
+    assert_eq!(change.links.len(), 1);
+    assert_eq!(change.links[0].name, "lo");
+    assert_eq!(change.links[0].addresses.add, addresses(&["10.9.9.9/32"]));
+}
+
+#[test]
+fn diff_interface_goes_down_adds_neighbours_again() {
+    let mut current = plan();
+    current.namespaces[0].neighbours = vec![Neighbour {
+        address: "10.0.0.9".parse().unwrap(),
+        mac: Mac::from_names("peer", "eth0"),
+        dev: "eth0".to_owned(),
+    }];
+    let mut wanted = current.clone();
+    wanted.namespaces[0].links[0].down = true;
+    let delta = diff(&current, &wanted).unwrap();
+    let neighbours = &delta.namespaces[0].neighbours;
+    assert_eq!(neighbours.remove, current.namespaces[0].neighbours);
+    assert_eq!(neighbours.add, current.namespaces[0].neighbours);
+}
+
+#[test]
+fn diff_removed_kernel_route_requires_rebuild() {
+    let removed = || vec![("10.0.0.0/24".parse().unwrap(), "eth0".to_owned())];
+    let rebuild = delta_of(|plan| plan.namespaces[0].removed_routes = removed()).unwrap_err();
+    insta::assert_snapshot!(rebuild, @"the multipath routes or the kernel's own routes of node-1 change");
+    // The kernel adds the route again with the interface.
+    let mut current = plan();
+    current.namespaces[0].removed_routes = removed();
+    let mut wanted = current.clone();
+    wanted.namespaces[0].links[0].down = true;
+    assert!(diff(&current, &wanted).is_err());
 }
 
 #[test]

@@ -24,6 +24,9 @@ use svclab_model::protocol::{Failure, FailureKind};
 /// Index of the loopback interface in every namespace.
 const LOOPBACK: u32 = 1;
 
+/// Name of the loopback interface in every namespace.
+pub(crate) const LOOPBACK_NAME: &str = "lo";
+
 /// Index of the first interface of the plan. The others follow in the plan's order, so that no
 /// index needs to be queried. A new namespace may contain a few devices of loaded modules (`tunl0`,
 /// `sit0`), whose indexes are lower.
@@ -55,7 +58,7 @@ impl NamespaceNetlink {
             .iter()
             .map(|link| link.name.clone())
             .zip(FIRST_INDEX..)
-            .chain([("lo".to_owned(), LOOPBACK)])
+            .chain([(LOOPBACK_NAME.to_owned(), LOOPBACK)])
             .collect();
         let netlink = Self {
             handle,

@@ -16,6 +16,7 @@ mod iptables;
 mod network;
 mod rules;
 mod sets;
+mod special_routes;
 #[cfg(test)]
 mod tests;
 

@@ -8,10 +8,14 @@ use ipnetwork::IpNetwork;
 
 use super::difference::Kind;
 use super::graph::{DifferenceGraph, OwnerKey, Scope};
-use crate::bisect::merge::{self, Merged, Slot};
+use super::special_routes::{MergedSpecialRoutes, RouteKey};
+use crate::bisect::merge::{self, Merged, Slot, SlotOrigin};
 use svclab_model::plan::{
     Forwarding, Link, LinkKind, Namespace, Neighbour, Route, RouteKind, RoutingRule, Sysctl,
 };
+
+/// Name of the loopback interface, which each namespace has.
+const LOOPBACK: &str = "lo";
 
 /// Merged network configuration of a namespace.
 #[derive(Debug, Clone)]
@@ -21,6 +25,7 @@ pub struct MergedNetwork {
     /// Addresses by interface name.
     addresses: Vec<(String, Merged<IpNetwork>)>,
     routes: Merged<Route>,
+    special_routes: MergedSpecialRoutes,
     routing_rules: Merged<RoutingRule>,
     neighbours: Merged<Neighbour>,
     forwarding: Merged<Forwarding>,
@@ -60,6 +65,7 @@ impl MergedNetwork {
         let scope = make_scope(Kind::Route, "routes");
         let describe = |route: &Route| (render_route(route), OwnerKey::Unknown);
         let routes = graph.add_keyed(&scope, &good.routes, &bad.routes, route_key, describe);
+        let special_routes = MergedSpecialRoutes::new(good, bad, graph);
         let scope = make_scope(Kind::RoutingRule, "routing rules");
         let describe = |rule: &RoutingRule| (rule.to_string(), OwnerKey::Unknown);
         let name = |rule: &RoutingRule| (rule.v6, rule.to_string());
@@ -100,6 +106,7 @@ impl MergedNetwork {
             links,
             addresses,
             routes,
+            special_routes,
             routing_rules,
             neighbours,
             forwarding,
@@ -122,7 +129,14 @@ impl MergedNetwork {
             }
         });
         to.links = links.collect();
+        let mut loopback = self.addresses.iter().filter(|(name, _)| name == LOOPBACK);
+        let loopback = loopback.next().into_iter();
+        to.loopback = loopback
+            .flat_map(|(_, list)| list.selected(with))
+            .copied()
+            .collect();
         to.routes = self.routes.selected(with).cloned().collect();
+        self.special_routes.write_to(with, to);
         to.routing_rules = self.routing_rules.selected(with).cloned().collect();
         to.neighbours = self.neighbours.selected(with).cloned().collect();
         to.forwarding = self.forwarding.selected(with).cloned().collect();
@@ -152,6 +166,23 @@ impl MergedNetwork {
                 };
                 // A route of both sides may use one address in good and another in bad.
                 graph.join_all(difference.into_iter().chain(providers));
+            }
+        }
+        for (difference, route) in self.special_routes.multipath() {
+            let hops = route.next_hops.iter().filter(|hop| !hop.onlink);
+            let gates = hops.filter_map(|hop| Some((hop.dev.as_str(), hop.via?)));
+            let providers = gates.map(|(dev, via)| self.gate_providers(dev, via, route.to));
+            let sources = route.source.map(|source| self.source_providers(source));
+            for providers in providers.chain(sources).flatten() {
+                graph.join_all(difference.into_iter().chain(providers));
+            }
+        }
+        // The kernel accepts only one route for a network, table and metric.
+        for (difference, key) in self.special_routes.differing_keys() {
+            let same_key = self.routes.slots.iter();
+            let same_key = same_key.filter(|slot| route_key(&slot.item) == key);
+            for other in same_key.filter_map(|slot| slot.origin.difference()) {
+                graph.join(difference, other);
             }
         }
     }
@@ -192,35 +223,40 @@ impl MergedNetwork {
                 take(*from);
             }
         }
+        differences.extend(self.special_routes.differences_on(link));
         differences
     }
 
     /// Returns the differences that provide the address that a route needs as next hop or source.
     /// Returns `None` if an object of both sides provides it.
     fn providers(&self, route: &Route, needed: IpAddr) -> Option<Vec<usize>> {
-        let mut differences = Vec::new();
-        let is_source = route.source == Some(needed);
-        for (link, addresses) in &self.addresses {
-            for slot in &addresses.slots {
-                let holds = if is_source {
-                    slot.item.ip() == needed
-                } else {
-                    *link == route.dev && slot.item.contains(needed)
-                };
-                if holds {
-                    differences.push(slot.origin.difference()?);
-                }
-            }
+        if route.source == Some(needed) {
+            self.source_providers(needed)
+        } else {
+            self.gate_providers(&route.dev, needed, route.to)
         }
-        for slot in self.routes.slots.iter().filter(|_| !is_source) {
-            let on_link = slot.item.via.is_none()
-                && slot.item.dev == route.dev
-                && slot.item.to.contains(needed);
-            if on_link && slot.item.to != route.to {
-                differences.push(slot.origin.difference()?);
-            }
-        }
-        Some(differences)
+    }
+
+    /// Returns the differences that add an address to any interface, as [`Self::providers`] does.
+    fn source_providers(&self, needed: IpAddr) -> Option<Vec<usize>> {
+        let addresses = self.addresses.iter().flat_map(|(_, list)| &list.slots);
+        let providing = addresses.filter(|slot| slot.item.ip() == needed);
+        providing.map(|slot| slot.origin.difference()).collect()
+    }
+
+    /// Returns the differences that make the next hop of a route to `to` reachable: addresses of
+    /// the interface, and other routes. Returns `None` if an object of both sides does.
+    fn gate_providers(&self, link: &str, needed: IpAddr, to: IpNetwork) -> Option<Vec<usize>> {
+        let addresses = self.addresses.iter().filter(|(name, _)| name == link);
+        let addresses = addresses.flat_map(|(_, list)| &list.slots);
+        let addresses = addresses.filter(|slot| slot.item.contains(needed));
+        let routes = self.routes.slots.iter().filter(|slot| {
+            let Slot { item, .. } = slot;
+            item.via.is_none() && item.dev == link && item.to != to && item.to.contains(needed)
+        });
+        let origins = addresses.map(|slot| slot.origin);
+        let origins = origins.chain(routes.map(|slot| slot.origin));
+        origins.map(SlotOrigin::difference).collect()
     }
 }
 
@@ -231,15 +267,16 @@ fn merge_addresses(
     graph: &mut DifferenceGraph,
 ) -> Vec<(String, Merged<IpNetwork>)> {
     let mut result: Vec<(String, Merged<IpNetwork>)> = Vec::new();
-    for link in good.links.iter().chain(&bad.links) {
-        if result.iter().any(|(name, _)| *name == link.name) {
+    let links = good.links.iter().chain(&bad.links);
+    for link in links.map(|link| link.name.as_str()).chain([LOOPBACK]) {
+        if result.iter().any(|(name, _)| name == link) {
             continue;
         }
         let list = |side: &Namespace| -> Vec<IpNetwork> {
-            let found = side
-                .links
-                .iter()
-                .find(|candidate| candidate.name == link.name);
+            if link == LOOPBACK {
+                return side.loopback.clone();
+            }
+            let found = side.links.iter().find(|candidate| candidate.name == link);
             found.map_or_else(Vec::new, |candidate| candidate.addresses.clone())
         };
         let (good_addresses, bad_addresses) = (list(good), list(bad));
@@ -254,16 +291,16 @@ fn merge_addresses(
         let scope = Scope {
             namespace: &good.name,
             kind: Kind::Address,
-            location: format!("interface {}", link.name),
+            location: format!("interface {link}"),
         };
         graph.add(
             &scope,
             &merged,
             &good_addresses,
             &bad_addresses,
-            |address| (address.to_string(), OwnerKey::Link(link.name.clone())),
+            |address| (address.to_string(), OwnerKey::Link(link.to_owned())),
         );
-        result.push((link.name.clone(), merged));
+        result.push((link.to_owned(), merged));
     }
     result
 }
@@ -319,7 +356,7 @@ fn describe_link(link: &Link) -> String {
 }
 
 /// Returns the key of a route in the kernel's routing tables.
-fn route_key(route: &Route) -> (IpNetwork, Option<u32>, Option<u32>) {
+fn route_key(route: &Route) -> RouteKey {
     (route.to, route.table, route.metric)
 }
 

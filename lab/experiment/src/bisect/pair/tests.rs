@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use svclab_dump::compare::iptables::{Order, compare};
-use svclab_model::plan::{Backend, Iptables, Link, LinkKind, Mac, Route, RouteKind, Sysctl};
+use svclab_model::plan::{
+    Backend, Iptables, Link, LinkKind, Mac, MultipathRoute, NextHop, Route, RouteKind, Sysctl,
+};
 use svclab_planner::delta;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables::Rule;
@@ -408,4 +410,104 @@ fn pair_nft_tables_at_other_lines_do_not_differ() {
     assert!(pair(&with_tables(tables), &with_tables(&commented)).is_empty());
     let changed = tables.replace("counter", "accept");
     assert_eq!(pair(&with_tables(tables), &with_tables(&changed)).len(), 1);
+}
+
+/// Returns a node with an interface, addresses of `lo`, and routes.
+fn node_with_routes(
+    loopback: &[&str],
+    multipath: &[(&str, &[&str])],
+    removed: &[&str],
+) -> Namespace {
+    Namespace {
+        name: "node-1".to_owned(),
+        links: vec![Link {
+            name: "eth0".to_owned(),
+            kind: LinkKind::Dummy,
+            mac: Mac::from_names("node-1", "eth0"),
+            addresses: vec!["10.0.0.1/24".parse().unwrap()],
+            bridge: None,
+            hairpin: false,
+            down: false,
+            mtu: None,
+        }],
+        loopback: loopback.iter().map(|text| text.parse().unwrap()).collect(),
+        multipath_routes: multipath
+            .iter()
+            .map(|(to, hops)| MultipathRoute {
+                to: to.parse().unwrap(),
+                next_hops: hops
+                    .iter()
+                    .map(|via| NextHop {
+                        via: Some(via.parse().unwrap()),
+                        dev: "eth0".to_owned(),
+                        weight: 1,
+                        onlink: false,
+                    })
+                    .collect(),
+                source: None,
+                table: None,
+                metric: None,
+            })
+            .collect(),
+        removed_routes: removed
+            .iter()
+            .map(|to| (to.parse().unwrap(), "eth0".to_owned()))
+            .collect(),
+        ..Namespace::default()
+    }
+}
+
+#[test]
+fn pair_loopback_and_special_routes_are_differences() {
+    let good = node_with_routes(
+        &["10.9.9.9/32"],
+        &[("10.1.0.0/16", &["10.0.0.2", "10.0.0.3"])],
+        &[],
+    );
+    let bad = node_with_routes(
+        &["10.1.0.5/32"],
+        &[
+            ("10.1.0.0/16", &["10.0.0.2", "10.0.0.4"]),
+            ("10.2.0.0/16", &["10.0.0.2", "10.0.0.4"]),
+        ],
+        &["10.0.0.0/24"],
+    );
+    let pair = pair(&plan(good.clone()), &plan(bad.clone()));
+    insta::assert_snapshot!(describe_all(&pair), @r"
+    node-1: interface lo
+    - 10.9.9.9/32
+    node-1: interface lo
+    + 10.1.0.5/32
+    node-1: routes
+    - 10.1.0.0/16 nexthop via 10.0.0.2 dev eth0 weight 1 nexthop via 10.0.0.3 dev eth0 weight 1
+    + 10.1.0.0/16 nexthop via 10.0.0.2 dev eth0 weight 1 nexthop via 10.0.0.4 dev eth0 weight 1
+    node-1: routes
+    + 10.2.0.0/16 nexthop via 10.0.0.2 dev eth0 weight 1 nexthop via 10.0.0.4 dev eth0 weight 1
+    node-1: routes
+    + removed: 10.0.0.0/24 dev eth0 proto kernel scope link
+    ");
+    let none = vec![false; pair.len()];
+    let all = vec![true; pair.len()];
+    assert_eq!(pair.plan(&none).namespaces, [good]);
+    assert_eq!(pair.plan(&all).namespaces, [bad]);
+}
+
+#[test]
+fn pair_route_and_multipath_route_of_one_key_are_joined() {
+    let single = Namespace {
+        routes: vec![Route {
+            to: "10.1.0.0/16".parse().unwrap(),
+            via: Some("10.0.0.2".parse().unwrap()),
+            dev: "eth0".to_owned(),
+            onlink: false,
+            source: None,
+            kind: RouteKind::Unicast,
+            table: None,
+            metric: None,
+        }],
+        ..node_with_routes(&[], &[], &[])
+    };
+    let several = node_with_routes(&[], &[("10.1.0.0/16", &["10.0.0.2", "10.0.0.3"])], &[]);
+    let pair = pair(&plan(single), &plan(several));
+    assert_eq!(pair.len(), 1, "{}", describe_all(&pair));
 }
