@@ -14,6 +14,8 @@
 //! - interfaces: their numbers and order, hardware addresses and link-local addresses derived from
 //!   them, numbers of peer interfaces, remaining lifetimes, the order of the addresses that
 //!   kube-proxy binds in ipvs mode;
+//! - kinds of interfaces: counters, timers and identifiers;
+//! - kube-proxy: settings that do not determine rules;
 //! - routes: their order, except among routes to the same destination with the same metric, and
 //!   remaining lifetimes;
 //! - queueing disciplines: counters, handles that the kernel chooses, and queues of interfaces that
@@ -22,8 +24,10 @@
 //! - sysctls: sysctls outside `net.`, counters, and random values.
 
 pub mod iptables;
+mod link_details;
 mod links;
 pub mod nft;
+mod proxy;
 mod routes;
 mod servers;
 mod sets;
@@ -84,6 +88,7 @@ impl Comparison<'_> {
     fn compare_format(&mut self, format: Format) {
         let (first, second) = (self.first, self.second);
         let only = match (first.has(format), second.has(format)) {
+            _ if format == Format::ProxyFlags => return self.compare_contents(format),
             (true, false) => Side::First,
             (false, true) => Side::Second,
             _ => return self.compare_contents(format),
@@ -133,7 +138,13 @@ impl Comparison<'_> {
                     routes::compare_policy(self, ip, a, b);
                 }
             }
-            Format::LinkDetails | Format::ProxyFlags | Format::ProxyConfiguration => {}
+            Format::LinkDetails => {
+                if let (Some(a), Some(b)) = (&first.kinds, &second.kinds) {
+                    link_details::compare(self, a, b);
+                }
+            }
+            Format::ProxyFlags => proxy::compare(self),
+            Format::ProxyConfiguration => {}
             Format::Qdiscs => traffic::compare_qdiscs(self),
             Format::TrafficClasses => traffic::compare_listings(self, "class"),
             Format::TrafficFilters => traffic::compare_listings(self, "filter"),

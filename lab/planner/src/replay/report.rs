@@ -42,6 +42,9 @@ pub struct OmittedItem {
     /// Probes with packets that reached the chain; absent before a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached_by: Option<BTreeSet<String>>,
+    /// Whether a whole table or file is omitted. No verdict is then possible.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_whole_table: bool,
     /// Word that counts such items in the replayed parts: `sysctl`, or the file of the rules.
     #[serde(skip)]
     pub(super) counted_as: String,
@@ -83,11 +86,18 @@ impl OmittedItem {
         self
     }
 
+    /// Marks the item as a whole table or file.
+    #[must_use]
+    pub const fn as_whole_table(mut self) -> Self {
+        self.is_whole_table = true;
+        self
+    }
+
     /// Sets the chain of an omitted rule, and its effect from the jumps to the chain.
     #[must_use]
     pub fn with_chain(mut self, chain: ChainPaths) -> Self {
         self.affects = if chain.paths.is_empty() {
-            format!("no effect: no jump leads to {chain}")
+            format!("{NO_EFFECT}: no jump leads to {chain}")
         } else {
             format!("packets in {chain} {EFFECT_IN_CHAIN}")
         };
@@ -104,10 +114,19 @@ impl OmittedItem {
 /// Effect of an omission inside a chain.
 const EFFECT_IN_CHAIN: &str = "pass as if the rule did not exist";
 
+/// Beginning of the effect of an omission that packets cannot notice.
+const NO_EFFECT: &str = "no effect";
+
 /// Effect of any other omission.
 const DEFAULT_EFFECT: &str = "packets pass as if it did not exist";
 
 impl OmittedItem {
+    /// Whether packets may go another way because the item is not built.
+    #[must_use]
+    pub fn may_affect_packets(&self) -> bool {
+        !self.affects.is_empty() && !self.affects.starts_with(NO_EFFECT)
+    }
+
     /// Renders the description with its location, the reason and the effect as lines. An item
     /// without a location gives one line.
     #[must_use]
@@ -180,6 +199,17 @@ impl ReplayReport {
 }
 
 impl ReplayReport {
+    /// Returns the omitted parts that may affect packets.
+    pub fn not_modelled(&self) -> impl Iterator<Item = &OmittedItem> {
+        let omitted = self.omitted.iter();
+        omitted.filter(|item| item.may_affect_packets())
+    }
+
+    /// Returns the whole tables and files that are omitted.
+    pub fn lost_tables(&self) -> impl Iterator<Item = &OmittedItem> {
+        self.omitted.iter().filter(|item| item.is_whole_table)
+    }
+
     /// Moves items that the kernel rejected from the replayed to the omitted parts.
     pub fn add_rejected(&mut self, rejected: Vec<OmittedItem>) {
         for real in &mut self.replayed {

@@ -31,6 +31,30 @@ impl LinkDetails {
         words.next()
     }
 
+    /// Returns the settings of the kind with their values, in printed order. A switch has an empty
+    /// value. Properties of all interfaces, counters, timers and identifiers are not included.
+    #[must_use]
+    pub fn settings(&self) -> IndexMap<&str, String> {
+        let mut settings: IndexMap<&str, String> = IndexMap::new();
+        let mut name = "";
+        for word in self.details.split_ascii_whitespace() {
+            let is_first_value = settings.get(name).is_none_or(String::is_empty);
+            let is_value = word.starts_with(|c: char| c.is_ascii_digit())
+                || (is_first_value && NAMES_OF_WORDS.contains(&name));
+            if !is_value || name.is_empty() {
+                name = word;
+                settings.insert(name, String::new());
+            } else if let Some(value) = settings.get_mut(name) {
+                if !value.is_empty() {
+                    value.push(' ');
+                }
+                value.push_str(word);
+            }
+        }
+        settings.retain(|name, _| !IGNORED_DETAILS.contains(name));
+        settings
+    }
+
     /// Whether the bridge may forward a frame out of the port that received it.
     #[must_use]
     pub fn is_hairpin(&self) -> bool {
@@ -39,17 +63,72 @@ impl LinkDetails {
     }
 }
 
+/// Details with one value that are not settings of a kind: properties of all interfaces, and
+/// counters, timers and identifiers of bridges (iproute2 6.1, `ip/ipaddress.c`,
+/// `print_linkinfo`; `ip/iplink_bridge.c`, `bridge_print_opt`).
+const IGNORED_DETAILS: [&str; 31] = [
+    "addrgenmode",
+    "allmulti",
+    "bridge_id",
+    "designated_root",
+    "fdb_n_learned",
+    "gc_timer",
+    "gro_ipv4_max_size",
+    "gro_max_size",
+    "gso_ipv4_max_size",
+    "gso_max_segs",
+    "gso_max_size",
+    "hello_timer",
+    "maxmtu",
+    "minmtu",
+    "netns-immutable",
+    "numrxqueues",
+    "numtxqueues",
+    "parentbus",
+    "parentdev",
+    "portid",
+    "portname",
+    "promiscuity",
+    "root_path_cost",
+    "root_port",
+    "switchid",
+    "tcn_timer",
+    "topology_change",
+    "topology_change_detected",
+    "topology_change_timer",
+    "tso_max_segs",
+    "tso_max_size",
+];
+
+/// Details whose value is a word and not a number or an address.
+const NAMES_OF_WORDS: [&str; 12] = [
+    "addrgenmode",
+    "df",
+    "dev",
+    "local",
+    "mode",
+    "parentbus",
+    "parentdev",
+    "protocol",
+    "remote",
+    "tos",
+    "ttl",
+    "vlan_protocol",
+];
+
 /// Kinds that a detail line can start with (iproute2 6.1, `ip/iplink*.c`).
-const KINDS: [&str; 24] = [
+const KINDS: [&str; 27] = [
     "bareudp",
     "bond",
     "bridge",
     "dummy",
+    "erspan",
     "geneve",
     "gre",
     "gretap",
     "ifb",
     "ip6gre",
+    "ip6gretap",
     "ip6tnl",
     "ipip",
     "ipvlan",
@@ -62,6 +141,7 @@ const KINDS: [&str; 24] = [
     "vlan",
     "vrf",
     "vti",
+    "vti6",
     "vxlan",
     "wireguard",
     "xfrm",
@@ -134,6 +214,14 @@ hello
         assert_eq!(kinds["flannel.1"].kind.as_deref(), Some("vxlan"));
         assert_eq!(kinds["flannel.1"].detail("dstport"), Some("8472"));
         assert_eq!(kinds["flannel.1"].detail("local"), Some("192.168.50.11"));
+        let settings = kinds["flannel.1"].settings();
+        let settings = settings
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        assert_eq!(
+            settings.collect::<Vec<_>>().join(","),
+            "id=1,local=192.168.50.11,dev=eth0,srcport=0 0,dstport=8472,nolearning=,ttl=auto,ageing=300,udpcsum="
+        );
         assert!(kinds["veth0"].is_hairpin() && !kinds["eth0"].is_hairpin());
         assert_eq!(problems.len(), 1);
         assert_eq!(&text[problems[0].range.clone()], "hello");
