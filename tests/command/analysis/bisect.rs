@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use svclab_test_support::running::Runtime;
 
-use crate::dump::replay::{CALL, collect_node, write_objects};
+use crate::dump::replay::{CALL, MIRROR, collect_node, write_objects};
 use crate::running::Labs;
 use crate::support::{LAB, assert_matches_schema, run, stderr, stdout, svclab, write_lab};
 
@@ -269,6 +269,21 @@ fn bisect_after_command(command: &str) -> (Option<i32>, String) {
 #[test]
 fn bisect_dumps_finds_address_of_loopback() {
     let (code, text) = bisect_after_command("ip addr add 10.244.1.10/32 dev lo");
+    assert_eq!(code, Some(0), "{text}");
+    assert_output_snapshot!(text);
+}
+
+/// Parts that no lab builds are the only difference.
+#[test]
+fn bisect_dumps_lists_differences_not_tried() {
+    let (code, text) = bisect_after_command(MIRROR);
+    assert_eq!(code, Some(1), "{text}");
+    assert_output_snapshot!(text);
+}
+
+#[test]
+fn bisect_dumps_finds_interface_that_is_down() {
+    let (code, text) = bisect_after_command("ip link set cni0 down");
     assert_eq!(code, Some(0), "{text}");
     assert_output_snapshot!(text);
 }

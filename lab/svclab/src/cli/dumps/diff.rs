@@ -17,7 +17,8 @@ use svclab_ruleset::tool::Format;
 /// Compares two dumps and prints their differences.
 pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
     let (first, second) = (&arguments.first, &arguments.second);
-    let [mut first_dump, mut second_dump] = both(read_dump(first), read_dump(second))?;
+    let [(mut first_dump, mut first_unread), (mut second_dump, mut second_unread)] =
+        both(read_dump(first), read_dump(second))?;
     // A single file is compared with the same file of a directory.
     if first.is_dir() != second.is_dir() {
         let (file, folder) = if first.is_dir() {
@@ -27,6 +28,8 @@ pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
         };
         let formats: BTreeSet<Format> = file.formats().collect();
         folder.retain_formats(|format| formats.contains(&format));
+        first_unread.clear();
+        second_unread.clear();
     }
     let compared: Vec<String> = first_dump
         .formats()
@@ -49,20 +52,22 @@ pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
         second.display().to_string(),
         compared,
         differences,
-    );
+    )
+    .with_not_compared([first_unread, second_unread].concat());
     match arguments.format {
         DiffFormat::Human => print(&document.render_text(has_colour_on_stdout()))?,
         DiffFormat::Json => print_json(&document)?,
     }
-    Ok(Outcome::passed_if(document.same))
+    Ok(Outcome::passed_if(document.is_equivalent()))
 }
 
-/// Reads a dump and prints its warnings.
-fn read_dump(path: &Path) -> Result<NodeDump, CliError> {
+/// Reads a dump and prints its warnings. Also returns the names of the files that are not read.
+fn read_dump(path: &Path) -> Result<(NodeDump, Vec<String>), CliError> {
     let folder = DumpFiles::read(path)?;
     for file in &folder.unknown_files {
         let ignored = format!("{file}: ignored, no supported program has this name");
         print_diagnostics(&Sources::default(), &[Diagnostic::warning(ignored)]);
     }
-    complete_dump(folder.parse())
+    let unread = folder.unknown_files.clone();
+    Ok((complete_dump(folder.parse())?, unread))
 }

@@ -11,15 +11,17 @@ use crate::cli::args::{
 use crate::cli::cases::labs::prepare_labs;
 use crate::cli::error::CliError;
 use crate::cli::input::dumps::{both, complete_dump, read_dump_arguments, split_node};
+use crate::cli::input::verdict::{require_whole_tables, untried_differences};
 use crate::cli::output::print_message;
 use svclab_dump::NodeDump;
 use svclab_dump::folder::DumpFiles;
 use svclab_experiment::bisect::document::BaseCase;
 use svclab_experiment::bisect::{Task, is_whole, overlay_dump};
 use svclab_model::plan::{MaxWait, Plan};
-use svclab_planner::replay::ReplayReport;
+use svclab_planner::replay::{OmittedItem, ReplayReport};
 use svclab_report::shell_quote;
 use svclab_ruleset::tool::Format;
+use svclab_runner::run::dumps::DumpOverride;
 use svclab_runner::run::{Prepared, SelectedLab};
 
 /// Task of the bisection, with its cases if both sides are cases of one lab.
@@ -33,9 +35,10 @@ pub(crate) struct Sides {
 /// Loads the sides of a bisection.
 pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, CliError> {
     let names = [&arguments.good, &arguments.bad];
-    let task = |[good, bad]: [Plan; 2], over, probe| Task {
+    let task = |[good, bad]: [Plan; 2], over, probe, not_tried| Task {
         good,
         bad,
+        not_tried,
         good_name: arguments.good.clone(),
         bad_name: arguments.bad.clone(),
         base: over,
@@ -45,18 +48,25 @@ pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result
     let probe = arguments.probe.clone();
     if let (Some(case), Some(node)) = (&arguments.case, &arguments.node) {
         let (_, case) = load_case(common, case, arguments)?;
-        let plans = [
-            overlay_plan(&case.plan, node, names[0], arguments)?,
-            overlay_plan(&case.plan, node, names[1], arguments)?,
-        ];
+        let (good, good_report) = overlay_plan(&case.plan, node, names[0], arguments)?;
+        let (bad, bad_report) = overlay_plan(&case.plan, node, names[1], arguments)?;
+        let not_tried = untried_differences(&good_report, &bad_report);
         let over = BaseCase {
             case: case.case.id.clone(),
             node: node.clone(),
         };
-        return Ok(without_cases(task(plans, Some(over), probe)));
+        return Ok(without_cases(task(
+            [good, bad],
+            Some(over),
+            probe,
+            not_tried,
+        )));
     }
     match names.map(|name| is_dump(name)) {
-        [true, true] => Ok(without_cases(task(prepare_dumps(arguments)?, None, None))),
+        [true, true] => {
+            let (plans, not_tried) = prepare_dumps(arguments)?;
+            Ok(without_cases(task(plans, None, None, not_tried)))
+        }
         [false, false] => {
             for (is_given, option, owner) in [
                 (!arguments.objects.is_empty(), "--objects", "objects"),
@@ -74,7 +84,7 @@ pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result
             let plans = [good.plan.clone(), bad.plan.clone()];
             let same = lab.cli_name == bad_lab.cli_name;
             Ok(Sides {
-                task: task(plans, None, probe),
+                task: task(plans, None, probe, Vec::new()),
                 cases: same.then_some((lab, [good, bad])),
             })
         }
@@ -100,17 +110,19 @@ fn is_dump(name: &str) -> bool {
     is_dump(Path::new(name)) || dump_path.is_some_and(is_dump)
 }
 
-/// Returns the plan with a node replaced by a dump.
+/// Returns the plan with a node replaced by a dump, and the report of the replay.
 fn overlay_plan(
     plan: &Plan,
     node: &str,
     name: &str,
     arguments: &BisectArguments,
-) -> Result<Plan, CliError> {
-    let dump = read_dump(name, arguments)?;
-    let (plan, report) = overlay_dump(plan, node, name, &dump)?;
+) -> Result<(Plan, ReplayReport), CliError> {
+    let (dump, omitted) = read_dump(name, arguments)?;
+    let (plan, mut report) = overlay_dump(plan, node, name, &dump)?;
+    report.omitted.splice(0..0, omitted);
     warn_omitted(name, &report);
-    Ok(plan)
+    require_whole_tables(std::slice::from_ref(&report))?;
+    Ok((plan, report))
 }
 
 /// Warns about omitted parts of a dump that can affect packets.
@@ -125,12 +137,17 @@ fn warn_omitted(name: &str, report: &ReplayReport) {
 }
 
 /// Reads a dump of a whole node, or of rules and sets only. The rules may refer to sets of the lab.
-fn read_dump(name: &str, arguments: &BisectArguments) -> Result<NodeDump, CliError> {
+/// Also returns the items that are omitted from the dump.
+fn read_dump(
+    name: &str,
+    arguments: &BisectArguments,
+) -> Result<(NodeDump, Vec<OmittedItem>), CliError> {
     let path = Path::new(name);
     if is_whole(&DumpFiles::read(path)?.parse().dump) {
         let given = read_dump_arguments(&[name.to_owned()], arguments.lenient)?;
-        let mut dumps = given.into_iter().map(|given| given.dump.dump);
-        return Ok(dumps.next().unwrap_or_default());
+        let mut dumps = given.into_iter().map(|given| given.dump);
+        let DumpOverride { dump, omitted, .. } = dumps.next().unwrap_or_default();
+        return Ok((dump, omitted));
     }
     let part = |is_sets: bool| -> Result<NodeDump, CliError> {
         let mut files = DumpFiles::read(path)?;
@@ -139,15 +156,17 @@ fn read_dump(name: &str, arguments: &BisectArguments) -> Result<NodeDump, CliErr
         complete_dump(files.parse())
     };
     let [sets, rules] = both(part(true), part(false))?;
-    Ok(NodeDump {
+    let dump = NodeDump {
         sets: sets.sets.or(rules.sets),
         ..rules
-    })
+    };
+    Ok((dump, Vec::new()))
 }
 
-/// Prepares both dumps independently, as `svclab replay` does.
-fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], CliError> {
-    let plan = |name: &str, node: Option<&String>| -> Result<(String, Plan), CliError> {
+/// Prepares both dumps independently, as `svclab replay` does. Also returns the differences that no
+/// trial includes.
+fn prepare_dumps(arguments: &BisectArguments) -> Result<([Plan; 2], Vec<String>), CliError> {
+    let plan = |name: &str, node: Option<&String>| -> Result<(ReplayReport, Plan), CliError> {
         let named = match node {
             Some(node) if split_node(name).is_none() => format!("{node}={name}"),
             _ => name.to_owned(),
@@ -158,7 +177,8 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], CliError> {
         let mut reports = prepared.replay_reports.into_iter();
         let report = reports.next().unwrap_or_default();
         warn_omitted(name, &report);
-        Ok((report.node, prepared.plan))
+        require_whole_tables(std::slice::from_ref(&report))?;
+        Ok((report, prepared.plan))
     };
     let two_nodes = |good: &str, bad: &str| {
         CliError::refused(
@@ -175,17 +195,19 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], CliError> {
     {
         return Err(two_nodes(good, bad));
     }
-    let (good, good_plan) = plan(&arguments.good, arguments.node.as_ref())?;
+    let (good_report, good_plan) = plan(&arguments.good, arguments.node.as_ref())?;
+    let good = &good_report.node;
     // Without objects, only the file name of the second dump identifies its node.
     let same = arguments
         .node
         .as_ref()
-        .or_else(|| arguments.objects.is_empty().then_some(&good));
-    let (bad, bad_plan) = plan(&arguments.bad, same)?;
-    if good != bad {
-        return Err(two_nodes(&good, &bad));
+        .or_else(|| arguments.objects.is_empty().then_some(good));
+    let (bad_report, bad_plan) = plan(&arguments.bad, same)?;
+    if *good != bad_report.node {
+        return Err(two_nodes(good, &bad_report.node));
     }
-    Ok([good_plan, bad_plan])
+    let not_tried = untried_differences(&good_report, &bad_report);
+    Ok(([good_plan, bad_plan], not_tried))
 }
 
 /// Returns the arguments of `svclab replay` for a dump.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::cli::error::CliError;
 use svclab_diagnostic::exit_code;
-use svclab_planner::replay::ReplayReport;
+use svclab_planner::replay::{OmittedItem, ReplayReport};
 
 /// Checks that no whole table or file of a dump is omitted.
 ///
@@ -29,11 +29,18 @@ pub(crate) fn require_whole_tables(reports: &[ReplayReport]) -> Result<(), CliEr
     Err(CliError::refused(message, help).with_exit_code(exit_code::FAILED))
 }
 
-/// Returns what the dumps contain but no lab builds, if it may affect packets: a line for each part.
-pub(crate) fn not_modelled(reports: &[ReplayReport]) -> Vec<String> {
-    let parts = reports.iter().flat_map(|report| {
-        let items = report.not_modelled();
-        items.map(|item| format!("{}: {}", report.node, item.render_lines().join("; ")))
-    });
-    parts.collect()
+/// Returns the omitted parts of two dumps that may affect packets and that only one dump has: a line
+/// for each part.
+pub(crate) fn untried_differences(good: &ReplayReport, bad: &ReplayReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (side, own, other) in [("good", good, bad), ("bad", bad, good)] {
+        let is_common = |item: &&OmittedItem| {
+            let mut others = other.not_modelled();
+            others.any(|part| part.description == item.description)
+        };
+        for item in own.not_modelled().filter(|item| !is_common(item)) {
+            lines.push(format!("only in {side}: {}", item.render_lines().join("; ")));
+        }
+    }
+    lines
 }
