@@ -16,7 +16,6 @@ use super::success::{
 use crate::bench::{LabChoice, LabOrigin};
 use crate::bisect::{Difference, Task, find};
 use svclab_journey::journey::Journey;
-use svclab_judge::conclude;
 use svclab_model::evidence::Evidence;
 use svclab_planner::build::regenerate_kube_proxy_rules;
 use svclab_runner::kernel::KernelError;
@@ -99,11 +98,11 @@ impl<'a> Search<'a> {
         let prepared = &self.request.prepared;
         let journeys = prepared.journeys(evidence);
         let explain = |probe: &str| {
-            let mut stages = journeys.iter().zip(prepared.books());
+            let mut stages = journeys.iter().zip(prepared.explainers(evidence, []));
             let is_wrong = |journey: &&Journey| journey.probe == probe && is_failure(journey);
-            stages.find_map(|(stage, book)| {
+            stages.find_map(|(stage, explainer)| {
                 let failure = stage.iter().find(is_wrong)?;
-                Some(conclude(failure, &book))
+                Some(explainer.conclude(failure))
             })
         };
         let failing = self
