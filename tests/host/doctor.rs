@@ -2,12 +2,12 @@
 
 use std::process::{Command, Output, Stdio};
 
-use svclab_report::doctor::Document;
+use svclab_report::doctor::DoctorDocument;
 use svclab_runner::kernel::doctor::CheckStatus;
 use svclab_test_support::can_trace_drops;
 use svclab_test_support::programs::svclab;
 
-fn parse_report(output: &Output) -> Document {
+fn parse_report(output: &Output) -> DoctorDocument {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).unwrap_or_else(|error| {
         panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr))

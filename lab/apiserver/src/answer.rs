@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::object::{in_version, is_in_namespace, status_object};
-use super::request::{ApiError, ApiRequest, Scope, Verb};
+use super::request::{ApiError, ApiRequest, RequestScope, Verb};
 use super::resource::VersionedResource;
 use super::store::Store;
 use super::watch::Watch;
@@ -104,7 +104,11 @@ pub fn respond(store: &Store, request: ApiRequest) -> Result<ApiResponse, ApiErr
     })
 }
 
-fn find_object(store: &Store, form: VersionedResource, scope: &Scope) -> Result<Value, ApiError> {
+fn find_object(
+    store: &Store,
+    form: VersionedResource,
+    scope: &RequestScope,
+) -> Result<Value, ApiError> {
     let name = scope.name.as_deref().unwrap_or_default();
     let namespace = scope.namespace.as_deref().unwrap_or_default();
     store

@@ -27,7 +27,7 @@ mod watch;
 pub use answer::{ApiResponse, respond};
 pub use changes::{ObjectChange, StoreEvent};
 pub use refusals::RejectedRequests;
-pub use request::{ApiError, ApiRequest, Scope, Verb, parse_request};
+pub use request::{ApiError, ApiRequest, RequestScope, Verb, parse_request};
 pub use resource::{Resource, VersionedResource, served_resources};
 pub use selector::{FieldSelector, LabelSelector, SelectorError};
 pub use store::{Store, StoreError};

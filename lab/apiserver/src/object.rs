@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::convert;
-use super::request::{ApiError, Scope};
+use super::request::{ApiError, RequestScope};
 use super::resource::{Resource, VersionedResource};
 
 /// Returns an error as a Kubernetes `Status` object.
@@ -20,7 +20,7 @@ pub(crate) fn status_object(refusal: &ApiError) -> Value {
 }
 
 /// Whether an object is in the namespace of a request.
-pub(crate) fn is_in_namespace(object: &Value, scope: &Scope) -> bool {
+pub(crate) fn is_in_namespace(object: &Value, scope: &RequestScope) -> bool {
     scope.namespace.as_deref().is_none_or(|namespace| {
         let object_namespace = object.pointer("/metadata/namespace");
         object_namespace.and_then(Value::as_str) == Some(namespace)

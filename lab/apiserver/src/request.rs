@@ -15,7 +15,7 @@ pub enum ApiRequest {
         /// Requested resource and its API version.
         form: VersionedResource,
         /// Namespace and name in the path.
-        scope: Scope,
+        scope: RequestScope,
         /// Operation on the objects.
         verb: Verb,
     },
@@ -34,7 +34,7 @@ pub enum ApiRequest {
 
 /// Objects of a resource that the path selects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Scope {
+pub struct RequestScope {
     /// Namespace in the path. `None` selects all namespaces.
     pub namespace: Option<String>,
     /// Object name in the path. `None` selects the collection.
@@ -173,7 +173,7 @@ pub fn parse_request(method: &str, target: &str) -> Result<ApiRequest, ApiError>
             path: path.to_owned(),
         });
     }
-    let scope = Scope {
+    let scope = RequestScope {
         namespace: namespace.map(str::to_owned),
         name,
     };
@@ -253,7 +253,7 @@ mod tests {
                     resource: Resource::EndpointSlices,
                     api_version: "discovery.k8s.io/v1beta1"
                 },
-                scope: Scope::default(),
+                scope: RequestScope::default(),
                 verb: Verb::List {
                     labels: selector.clone(),
                     fields: FieldSelector::default()

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::changes::ObjectChange;
 use super::object::{in_version, is_in_namespace, status_object};
-use super::request::{ApiError, Scope};
+use super::request::{ApiError, RequestScope};
 use super::resource::VersionedResource;
 use super::selector::{FieldSelector, LabelSelector};
 use super::store::Store;
@@ -20,7 +20,7 @@ const INITIAL_END: &str = "k8s.io/initial-events-end";
 #[derive(Debug)]
 pub struct Watch {
     form: VersionedResource,
-    scope: Scope,
+    scope: RequestScope,
     labels: LabelSelector,
     fields: FieldSelector,
     position: WatchPosition,
@@ -41,7 +41,7 @@ enum WatchPosition {
 impl Watch {
     pub(super) fn new(
         form: VersionedResource,
-        scope: Scope,
+        scope: RequestScope,
         labels: LabelSelector,
         fields: FieldSelector,
     ) -> Self {

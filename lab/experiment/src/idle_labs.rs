@@ -5,10 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Idle labs, and the number of trials that wait for room. While any waits, no lab is kept: idle
 /// labs of one case would hold the room that another needs.
 pub(crate) struct IdleLabs<L> {
-    state: Mutex<State<L>>,
+    state: Mutex<IdleState<L>>,
 }
 
-struct State<L> {
+struct IdleState<L> {
     labs: Vec<L>,
     waiting: usize,
 }
@@ -19,7 +19,7 @@ pub(crate) struct WaitingTrial<'l, L>(&'l IdleLabs<L>);
 impl<L> Default for IdleLabs<L> {
     fn default() -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(IdleState {
                 labs: Vec::new(),
                 waiting: 0,
             }),
@@ -48,7 +48,7 @@ impl<L> IdleLabs<L> {
         WaitingTrial(self)
     }
 
-    fn state(&self) -> MutexGuard<'_, State<L>> {
+    fn state(&self) -> MutexGuard<'_, IdleState<L>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -43,13 +43,13 @@ pub fn claims() -> Schema {
 /// Returns the schema of `svclab doctor --format json`.
 #[must_use]
 pub fn doctor() -> Schema {
-    schema_for::<doctor::Document>(doctor::SCHEMA)
+    schema_for::<doctor::DoctorDocument>(doctor::SCHEMA)
 }
 
 /// Returns the schema of `svclab diff --format json`.
 #[must_use]
 pub fn diff() -> Schema {
-    schema_for::<diff::Document>(diff::SCHEMA)
+    schema_for::<diff::DiffDocument>(diff::SCHEMA)
 }
 
 /// Returns the schema of `svclab explain --format json`.
@@ -73,7 +73,7 @@ pub fn evidence() -> Schema {
 /// Returns the schema of `svclab ps --format json`.
 #[must_use]
 pub fn ps() -> Schema {
-    schema_for::<ps::Document>(ps::SCHEMA)
+    schema_for::<ps::PsDocument>(ps::SCHEMA)
 }
 
 /// Returns the schema of `svclab verify --format json`.

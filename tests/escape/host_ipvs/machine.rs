@@ -15,7 +15,7 @@ use nix::unistd::{chdir, chroot};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use svclab_model::evidence::DropEvidence;
-use svclab_report::doctor::Document;
+use svclab_report::doctor::DoctorDocument;
 use svclab_runner::kernel::Host;
 use svclab_runner::kernel::doctor::Availability;
 use svclab_runner::results::CaseStatus;
@@ -112,7 +112,7 @@ pub fn run_as_init() -> ! {
     }
     let results: Option<svclab_report::results::Document> =
         serde_json::from_slice(&ran.stdout).ok();
-    let doctor: Option<Document> = serde_json::from_slice(&doctor.stdout).ok();
+    let doctor: Option<DoctorDocument> = serde_json::from_slice(&doctor.stdout).ok();
     let findings = doctor.map(|document| document.diagnosis.findings);
     let guest_report = GuestReport {
         run: (

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use crate::lab::Lab;
+use crate::lab::RunningLab;
 use crate::net::netfilter::{accounting, conntrack};
 use crate::net::netlink::NamespaceNetlink;
 use crate::net::{ipvs, sysctl};
@@ -17,7 +17,7 @@ use svclab_model::protocol::{BackendHealthChange, Failure};
 use svclab_model::tools::iptables_program;
 use svclab_ruleset::input::Input;
 
-impl Lab {
+impl RunningLab {
     /// Changes the lab to another plan. After an error, the lab is unusable.
     ///
     /// # Errors

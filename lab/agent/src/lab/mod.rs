@@ -37,7 +37,7 @@ use svclab_model::plan::{Namespace, Plan, Server};
 use svclab_model::protocol::{BackendHealthChange, Failure, ProgramOutput, ProgramStatus};
 
 /// Running lab. Dropping the value removes the lab from the kernel.
-pub(crate) struct Lab {
+pub(crate) struct RunningLab {
     /// Plan of the lab. After a change of rules or sets, the plan only states which tables exist
     /// and whether a set exists.
     pub(super) plan: Plan,
@@ -68,7 +68,7 @@ fn create_namespace(tenant: &Tenant, ports: &Rc<Ports>, name: &str) -> Result<Ne
     })
 }
 
-impl Lab {
+impl RunningLab {
     /// Builds a plan. `step` receives a description of each build step. `on_health_change` is
     /// called when the health of a backend changes. With `stays_running`, the lab will be changed
     /// later, and the restore programs stay running for more rules.

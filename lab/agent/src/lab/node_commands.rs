@@ -1,6 +1,6 @@
 //! Runs the plan's commands on nodes (`byHand`) after all rules are loaded.
 
-use crate::lab::Lab;
+use crate::lab::RunningLab;
 use crate::program;
 use crate::program::limits::{self, ExceededLimit};
 use svclab_model::plan::NodeCommand;
@@ -11,7 +11,7 @@ use svclab_model::protocol::{Failure, FailureKind};
 /// # Errors
 ///
 /// When a command cannot be started, fails, or exceeds a limit.
-pub(crate) async fn run_commands(lab: &Lab) -> Result<(), Failure> {
+pub(crate) async fn run_commands(lab: &RunningLab) -> Result<(), Failure> {
     let Some(first) = lab.plan.commands.first() else {
         return Ok(());
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::lab::Lab;
+use crate::lab::RunningLab;
 use crate::net::netlink::StepResult as _;
 use crate::runtime::softnet::BacklogQueues;
 use crate::watch::capture::{Capture, CaptureBuffer};
@@ -35,7 +35,7 @@ pub(crate) struct Recorders<'a> {
     pub trace: Option<&'a mut Trace>,
 }
 
-impl Lab {
+impl RunningLab {
     /// Waits until no packets are in flight, and stops recording at that moment. Later packets
     /// would be recorded in some namespaces only, so that their paths would be incomplete. Returns
     /// the neighbours that were unresolved then.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use futures_util::future::try_join_all;
 
-use crate::lab::Lab;
+use crate::lab::RunningLab;
 use crate::lab::quiesce::{Recorders, UnresolvedNeighbours};
 use crate::lab::real_proxy;
 use crate::net::forwarding_sysctls;
@@ -24,7 +24,7 @@ use svclab_model::evidence::{Attempt, Evidence, Packet, StageEvidence, Verdict};
 use svclab_model::plan::{Lifetime, Namespace, Probe, Stage};
 use svclab_model::protocol::{BackendHealthChange, Failure};
 
-impl Lab {
+impl RunningLab {
     /// Runs stages in sequence.
     pub(super) async fn run_stages(
         &mut self,

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::lab::Lab;
+use crate::lab::RunningLab;
 use crate::lab::real_proxy;
 use crate::net::netfilter::conntrack;
 use crate::probe::convergence_probes::ConvergenceProbes;
@@ -32,7 +32,7 @@ impl MadeStep {
     }
 }
 
-impl Lab {
+impl RunningLab {
     /// Makes the step of a stage.
     ///
     /// # Errors

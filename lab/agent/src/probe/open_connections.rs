@@ -14,7 +14,7 @@ use crate::net::netns::NetNs;
 use crate::probe::exchange::ExchangeResult;
 use crate::probe::prober::to_attempt;
 use crate::probe::{start, tcp, udp};
-use crate::servers::payload::Request;
+use crate::servers::payload::PayloadRequest;
 use svclab_model::evidence::{Attempt, Verdict};
 use svclab_model::plan::{Probe, ProbeProtocol};
 use svclab_model::protocol::Failure;
@@ -70,7 +70,7 @@ pub(crate) async fn open(
 /// Sends the first packet. The calling thread must be in the namespace `ns`.
 fn first_exchange(probe: &Probe, number: u32, ns: &NetNs) -> io::Result<FirstExchange> {
     let max_wait = probe.max_wait;
-    let request = Request {
+    let request = PayloadRequest {
         keep_open: true,
         bytes: probe.bytes,
     };
@@ -114,7 +114,7 @@ pub(crate) async fn exchange_again(open: Vec<OpenConnection>) -> Result<Vec<Atte
         let started = Instant::now();
         let outcome = match open.connection {
             Ok(Connection::Tcp(mut stream)) => {
-                let request = Request {
+                let request = PayloadRequest {
                     keep_open: false,
                     bytes: open.probe.bytes,
                 };

@@ -16,7 +16,7 @@ use crate::probe::handshake::{self, AnsweredSyn};
 use crate::runtime::max_wait;
 use crate::runtime::process_clock::ClockGuard;
 use crate::servers::answers;
-use crate::servers::payload::{self, Request};
+use crate::servers::payload::{self, PayloadRequest};
 use svclab_model::evidence::{Progress, Verdict};
 use svclab_model::plan::Probe;
 
@@ -32,7 +32,7 @@ pub(crate) type DialResult = Result<TcpStream, io::Error>;
 /// Sends the SYN. The calling thread must be in the namespace `ns`.
 pub(crate) fn start(probe: &Probe, connection: u32, ns: &NetNs) -> io::Result<Exchange> {
     let max_wait = probe.max_wait;
-    let request = Request {
+    let request = PayloadRequest {
         keep_open: false,
         bytes: probe.bytes,
     };
@@ -124,7 +124,7 @@ pub(crate) async fn wait_for_handshake(
 /// Sends a request and reads the answer.
 pub(crate) async fn exchange(
     stream: &mut TcpStream,
-    request: Request,
+    request: PayloadRequest,
     max_wait: Duration,
 ) -> ExchangeResult {
     let local = stream.local_addr().ok();
@@ -170,7 +170,7 @@ pub(crate) async fn exchange(
 /// `received`. Returns whether the answer was complete.
 async fn read_answer(
     stream: &mut TcpStream,
-    request: Request,
+    request: PayloadRequest,
     line: &mut Vec<u8>,
     received: &mut u64,
 ) -> io::Result<bool> {

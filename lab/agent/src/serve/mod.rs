@@ -14,7 +14,7 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio_util::codec::{FramedRead, FramedWrite};
 
-use crate::lab::Lab;
+use crate::lab::RunningLab;
 use crate::lab::deferred_cleanup::DeferredCleanup;
 use crate::net::netns::NetNs;
 use crate::program;
@@ -224,7 +224,7 @@ async fn run_lab(
             }));
         })
     };
-    let mut running: Option<Lab> = None;
+    let mut running: Option<RunningLab> = None;
     while let Some(request) = requests.recv().await {
         match (request, &mut running) {
             (
@@ -236,7 +236,7 @@ async fn run_lab(
                 _,
             ) => {
                 let guard = graveyard.suspend();
-                let result = Lab::build(*plan, stays, &step, &on_health_change).await;
+                let result = RunningLab::build(*plan, stays, &step, &on_health_change).await;
                 drop(guard);
                 match result {
                     Ok(lab) => {
@@ -282,7 +282,7 @@ async fn run_lab(
 async fn handle_request(
     id: LabId,
     request: Request,
-    lab: &mut Lab,
+    lab: &mut RunningLab,
     step: &impl Fn(String),
     on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
 ) -> Result<Event, Failure> {

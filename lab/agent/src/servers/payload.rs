@@ -30,14 +30,14 @@ static FILLER_CHUNK: [u8; 16 << 10] = [FILLER; 16 << 10];
 
 /// TCP request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct PayloadRequest {
     /// Whether the connection stays open after the answer.
     pub keep_open: bool,
     /// Minimum size of the request and of the answer.
     pub bytes: Option<NonZeroU32>,
 }
 
-impl Request {
+impl PayloadRequest {
     /// Writes the request. Adds the number of written bytes to `sent`.
     pub(crate) async fn write(
         self,
@@ -166,12 +166,12 @@ pub(crate) fn first_line(answer: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    async fn round_trip(request: Request) -> (u64, Option<Request>, usize) {
+    async fn round_trip(request: PayloadRequest) -> (u64, Option<PayloadRequest>, usize) {
         let (mut client, mut server) = tokio::io::duplex(64);
         let mut sent = 0;
         let (written, read) = tokio::join!(
             request.write(&mut client, &mut sent),
-            Request::read(&mut server)
+            PayloadRequest::read(&mut server)
         );
         written.unwrap();
         let read = read.unwrap();
@@ -199,7 +199,7 @@ mod tests {
             (100_000, 100_000, 100_000),
         ] {
             for keep_open in [false, true] {
-                let request = Request {
+                let request = PayloadRequest {
                     keep_open,
                     bytes: NonZeroU32::new(bytes),
                 };

@@ -18,7 +18,7 @@ use crate::net::netlink::links;
 use crate::net::netns::NetNs;
 use crate::runtime::{failure, poll};
 use crate::servers::accept::accept;
-use crate::servers::payload::{self, Request};
+use crate::servers::payload::{self, PayloadRequest};
 use crate::servers::{answers, forwarder, pktinfo, service_health};
 use svclab_model::plan::{Plan, ProbeProtocol, Server, ServerKind};
 use svclab_model::protocol::{Failure, FailureKind};
@@ -168,7 +168,7 @@ pub(super) fn bind(protocol: ProbeProtocol, address: SocketAddr) -> io::Result<S
 /// Reads a request before each answer, so that the verdict "connected" proves data in both
 /// directions.
 async fn answer_requests(mut stream: TcpStream, peer: SocketAddr, name: Rc<str>) {
-    while let Ok(Some(request)) = Request::read(&mut stream).await {
+    while let Ok(Some(request)) = PayloadRequest::read(&mut stream).await {
         let written = request
             .answer(&mut stream, &answers::record(&name, peer))
             .await;

@@ -7,7 +7,7 @@ use super::problem::{Problem, place};
 use super::{Node, ObjectName};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_rules::objects::{EndpointSlice, Service};
-use svclab_scenario::lab::{LoadBalancerSpec, Target};
+use svclab_scenario::lab::{BalancerTarget, LoadBalancerSpec};
 
 /// A load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,8 +118,8 @@ pub(super) fn build_balancer(
             let protocol = port.protocol.name().to_owned();
             let number = port.port;
             let backends = match spec.target {
-                Target::Pods => ready_endpoints(inputs, service, &port.name),
-                Target::NodePort => {
+                BalancerTarget::Pods => ready_endpoints(inputs, service, &port.name),
+                BalancerTarget::NodePort => {
                     let Some(node_port) = port.node_port else {
                         problems.push(
                             Problem::in_lab(path("service"), format!("port {number} of service `{}` has no nodePort", spec.service))

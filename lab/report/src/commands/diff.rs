@@ -22,7 +22,7 @@ const TITLE: Style = Style::new().bold();
 /// Comparison of two dumps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Document {
+pub struct DiffDocument {
     /// Always `svclab/diff/v1`.
     pub schema: String,
     /// First dump, as given by the user.
@@ -37,7 +37,7 @@ pub struct Document {
     pub differences: Vec<Difference>,
 }
 
-impl Document {
+impl DiffDocument {
     /// Creates the document of a comparison.
     #[must_use]
     pub fn new(
@@ -196,7 +196,7 @@ pub(crate) mod tests {
     }
 
     /// Returns a comparison with differences of every kind.
-    pub fn document() -> Document {
+    pub fn document() -> DiffDocument {
         let first = dump(&[
             (
                 "iptables-save",
@@ -269,7 +269,7 @@ pub(crate) mod tests {
         ]);
         let compared = first.formats().map(|format| format.to_string()).collect();
         let differences = svclab_dump::compare(&first, &second);
-        Document::new("good", "bad", compared, differences)
+        DiffDocument::new("good", "bad", compared, differences)
     }
 
     #[test]
@@ -292,7 +292,7 @@ pub(crate) mod tests {
     #[test]
     fn render_text_no_difference_lists_compared() {
         let compared = vec!["iptables-save".to_owned(), "ipset save".to_owned()];
-        let document = Document::new("a", "b", compared, Vec::new());
+        let document = DiffDocument::new("a", "b", compared, Vec::new());
         insta::assert_snapshot!(document.render_text(false), @"no difference in iptables-save and ipset save");
         assert!(document.same);
     }

@@ -14,7 +14,7 @@ pub const SCHEMA: &str = "svclab/doctor/v1";
 /// Output of `svclab doctor --format json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Document {
+pub struct DoctorDocument {
     /// Always `svclab/doctor/v1`.
     pub schema: String,
     /// Whether every lab can run on the host or in a guest. The exit code is then 0, otherwise 3.
@@ -29,8 +29,8 @@ pub struct Document {
 
 /// Builds the JSON document.
 #[must_use]
-pub fn document(diagnosis: &Diagnosis) -> Document {
-    Document {
+pub fn document(diagnosis: &Diagnosis) -> DoctorDocument {
+    DoctorDocument {
         schema: SCHEMA.to_owned(),
         ok: diagnosis.can_run_all_labs(),
         modprobe: diagnosis.modprobe(),
@@ -344,7 +344,7 @@ mod tests {
     fn document_json_roundtrip_is_equal() {
         let text = serde_json::to_string_pretty(&document(&broken_diagnosis())).unwrap();
         insta::assert_snapshot!(text);
-        let read: Document = serde_json::from_str(&text).unwrap();
+        let read: DoctorDocument = serde_json::from_str(&text).unwrap();
         assert_eq!(read.diagnosis, broken_diagnosis());
         assert!(!read.ok);
     }

@@ -9,7 +9,7 @@ pub const SCHEMA: &str = "svclab/ps/v1";
 /// Output of `svclab ps --format json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Document {
+pub struct PsDocument {
     /// Always `svclab/ps/v1`.
     pub schema: String,
     /// Running labs, sorted by name.
@@ -76,8 +76,8 @@ impl LabInfo {
 
 /// Builds the JSON document.
 #[must_use]
-pub fn document(labs: Vec<LabInfo>) -> Document {
-    Document {
+pub fn document(labs: Vec<LabInfo>) -> PsDocument {
+    PsDocument {
         schema: SCHEMA.to_owned(),
         labs,
     }

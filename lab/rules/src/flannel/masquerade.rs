@@ -22,7 +22,7 @@ const JUMPS_APPENDED: Release = Release::new(0, 21, 3);
 
 /// Rule that flannel checks, deletes and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct FlannelRule {
     pub table: Table,
     pub chain: &'static str,
     /// Text after the chain name.
@@ -31,7 +31,7 @@ pub(super) struct Rule {
     pub is_inserted: bool,
 }
 
-impl Rule {
+impl FlannelRule {
     fn new(table: Table, chain: &'static str, text: String) -> Self {
         Self {
             table,
@@ -51,13 +51,13 @@ pub(super) type NetworkAndLease = Option<(Ipv4Network, Ipv4Network)>;
 /// Without them, the result contains only the rules that match no network. In this case upstream
 /// writes either an empty network (v0.21.0 to v0.24.4) or 0.0.0.0/0, and no node has rules of this
 /// form.
-pub(super) fn masquerade(config: &Flannel, networks: NetworkAndLease) -> Vec<Rule> {
+pub(super) fn masquerade(config: &Flannel, networks: NetworkAndLease) -> Vec<FlannelRule> {
     let version = config.version;
     let mut rules = Vec::new();
     if version >= OWN_CHAINS {
-        rules.push(Rule {
+        rules.push(FlannelRule {
             is_inserted: version < JUMPS_APPENDED,
-            ..Rule::new(
+            ..FlannelRule::new(
                 Table::Nat,
                 "POSTROUTING",
                 format!("-m comment --comment \"flanneld masq\" -j {OWN_POSTROUTING}"),
@@ -75,7 +75,7 @@ pub(super) fn masquerade(config: &Flannel, networks: NetworkAndLease) -> Vec<Rul
         ""
     };
     if version >= RETURNS_MARKED {
-        rules.push(Rule::new(
+        rules.push(FlannelRule::new(
             Table::Nat,
             chain,
             format!("-m mark --mark 0x4000/0x4000{comment} -j RETURN"),
@@ -121,14 +121,14 @@ pub(super) fn masquerade(config: &Flannel, networks: NetworkAndLease) -> Vec<Rul
     rules.extend(
         texts
             .into_iter()
-            .map(|text| Rule::new(Table::Nat, chain, text)),
+            .map(|text| FlannelRule::new(Table::Nat, chain, text)),
     );
     rules
 }
 
 /// Returns the filter rules. flannel writes them because dockerd since 1.13 can set FORWARD's
 /// policy to DROP.
-pub(super) fn forward(config: &Flannel) -> Vec<Rule> {
+pub(super) fn forward(config: &Flannel) -> Vec<FlannelRule> {
     let version = config.version;
     if version < FORWARD_RULES {
         return Vec::new();
@@ -136,9 +136,9 @@ pub(super) fn forward(config: &Flannel) -> Vec<Rule> {
     let mut rules = Vec::new();
     let mut chain = "FORWARD";
     if version >= OWN_CHAINS {
-        rules.push(Rule {
+        rules.push(FlannelRule {
             is_inserted: version < JUMPS_APPENDED,
-            ..Rule::new(
+            ..FlannelRule::new(
                 Table::Filter,
                 chain,
                 format!("-m comment --comment \"flanneld forward\" -j {OWN_FORWARD}"),
@@ -153,7 +153,7 @@ pub(super) fn forward(config: &Flannel) -> Vec<Rule> {
     };
     let network = without_host_bits(config.network);
     for side in ["-s", "-d"] {
-        rules.push(Rule::new(
+        rules.push(FlannelRule::new(
             Table::Filter,
             chain,
             format!("{side} {network}{comment} -j ACCEPT"),

@@ -7,7 +7,9 @@ use svclab_ruleset::iptables::chains::Chains;
 use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
-use super::masquerade::{OWN_CHAINS, OWN_FORWARD, OWN_POSTROUTING, Rule, forward, masquerade};
+use super::masquerade::{
+    FlannelRule, OWN_CHAINS, OWN_FORWARD, OWN_POSTROUTING, forward, masquerade,
+};
 use super::{Flannel, FlannelError, NodeState, SubnetFile, without_host_bits};
 use crate::release::Release;
 
@@ -127,7 +129,7 @@ impl StartModel {
         }
     }
 
-    fn write_rules(&mut self, version: Release, rules: &[Rule]) {
+    fn write_rules(&mut self, version: Release, rules: &[FlannelRule]) {
         let existing: Vec<bool> = rules.iter().map(|rule| self.has_rule(rule)).collect();
         if version >= USES_IPTABLES_RESTORE {
             // Which rules exist is determined before the first change. Then each rule is moved, one
@@ -163,16 +165,16 @@ impl StartModel {
         self.chains.clear(table, chain);
     }
 
-    fn has_rule(&self, rule: &Rule) -> bool {
+    fn has_rule(&self, rule: &FlannelRule) -> bool {
         self.chains.has_rule(rule.table, rule.chain, &rule.text)
     }
 
-    fn delete(&mut self, rule: &Rule) {
+    fn delete(&mut self, rule: &FlannelRule) {
         self.chains.delete(rule.table, rule.chain, &rule.text);
         self.push(rule, Command::delete);
     }
 
-    fn write(&mut self, rule: &Rule) {
+    fn write(&mut self, rule: &FlannelRule) {
         if rule.is_inserted {
             self.chains.insert(rule.table, rule.chain, &rule.text);
             self.push(rule, Command::insert);
@@ -182,7 +184,7 @@ impl StartModel {
         }
     }
 
-    fn push(&mut self, rule: &Rule, command: fn(&'static str, String) -> Command) {
+    fn push(&mut self, rule: &FlannelRule, command: fn(&'static str, String) -> Command) {
         let command = command(rule.chain, rule.text.clone());
         self.script.table_mut(rule.table).push(command);
     }

@@ -47,7 +47,7 @@ pub struct IgnoredField {
 ///
 /// Returns the first value that does not fit its type, with its span.
 pub(crate) fn strict<T: DeserializeOwned>(tree: &Tree) -> Result<T, DecodeError> {
-    let node = Node {
+    let node = TreeNode {
         tree,
         key: None,
         ignored: None,
@@ -64,7 +64,7 @@ pub(crate) fn lenient<T: DeserializeOwned>(
     tree: &Tree,
 ) -> Result<(T, Vec<IgnoredField>), DecodeError> {
     let ignored = RefCell::new(Vec::new());
-    let node = Node {
+    let node = TreeNode {
         tree,
         key: None,
         ignored: Some(&ignored),
@@ -86,7 +86,7 @@ impl From<IgnoredField> for Diagnostic {
 
 /// Tree node as a serde deserializer.
 #[derive(Clone, Copy)]
-struct Node<'t> {
+struct TreeNode<'t> {
     tree: &'t Tree,
     /// Span of the map key for this node, `None` outside maps.
     key: Option<Span>,
@@ -94,7 +94,7 @@ struct Node<'t> {
     ignored: Option<&'t RefCell<Vec<IgnoredField>>>,
 }
 
-impl<'t> Node<'t> {
+impl<'t> TreeNode<'t> {
     fn child(self, tree: &'t Tree, key: Option<Span>) -> Self {
         Self { tree, key, ..self }
     }
@@ -130,7 +130,7 @@ impl<'t> Node<'t> {
                 node: self,
                 items: items.iter(),
             }),
-            Value::Map(map) => visitor.visit_map(Entries {
+            Value::Map(map) => visitor.visit_map(MappingEntries {
                 node: self,
                 rest: map.iter(),
                 value: None,
@@ -139,7 +139,7 @@ impl<'t> Node<'t> {
     }
 }
 
-impl<'t> Deserializer<'t> for Node<'t> {
+impl<'t> Deserializer<'t> for TreeNode<'t> {
     type Error = DecodeError;
 
     fn deserialize_any<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
@@ -225,7 +225,7 @@ impl<'t> Deserializer<'t> for Node<'t> {
 
 /// Elements of a list.
 struct Items<'t> {
-    node: Node<'t>,
+    node: TreeNode<'t>,
     items: std::slice::Iter<'t, Tree>,
 }
 
@@ -252,13 +252,13 @@ impl<'t> SeqAccess<'t> for Items<'t> {
 }
 
 /// Entries of a map.
-struct Entries<'t> {
-    node: Node<'t>,
+struct MappingEntries<'t> {
+    node: TreeNode<'t>,
     rest: indexmap::map::Iter<'t, Arc<str>, Entry>,
     value: Option<&'t Entry>,
 }
 
-impl<'t> MapAccess<'t> for Entries<'t> {
+impl<'t> MapAccess<'t> for MappingEntries<'t> {
     type Error = DecodeError;
 
     fn next_key_seed<K: DeserializeSeed<'t>>(

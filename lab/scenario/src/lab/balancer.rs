@@ -29,7 +29,7 @@ pub struct LoadBalancerSpec {
     pub no_backend: NoBackend,
     /// Kind of backends: node ports or pods; default `nodePort`.
     #[serde(default)]
-    pub target: Target,
+    pub target: BalancerTarget,
     /// Names of the nodes that are backends; all nodes when absent.
     #[serde(default)]
     pub backends: Option<Vec<String>>,
@@ -106,7 +106,7 @@ pub enum NoBackend {
     JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
-pub enum Target {
+pub enum BalancerTarget {
     /// Service's node port on each backend node.
     #[default]
     NodePort,

@@ -29,7 +29,7 @@ use crate::lab::components::{
 use crate::lab::patch::Patch;
 
 pub use crate::lab::balancer::{
-    HealthCheck, LoadBalancerSpec, NoBackend, Public, SecurityGroup, Target,
+    BalancerTarget, HealthCheck, LoadBalancerSpec, NoBackend, Public, SecurityGroup,
 };
 pub use crate::lab::flow::{Fact, FailureVerdict, Flow, FlowRow};
 pub use crate::lab::node::{ByHand, FlannelLeftover, Leftovers, NodeSpec};

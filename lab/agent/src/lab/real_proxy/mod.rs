@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use metrics::Metrics;
 use proxy_wait::ProxyWait;
 
-use crate::lab::Lab;
+use crate::lab::RunningLab;
 use crate::program;
 use crate::rules::restore;
 use crate::runtime::failure;
@@ -50,7 +50,7 @@ static CONFIG_COUNT: AtomicU64 = AtomicU64::new(0);
 /// # Errors
 ///
 /// When a kube-proxy cannot be started, exits, or does not write its rules in time.
-pub(crate) async fn start(lab: &mut Lab) -> Result<(), Failure> {
+pub(crate) async fn start(lab: &mut RunningLab) -> Result<(), Failure> {
     let proxies = lab.plan.kube_proxies.clone();
     let mut start_times = Vec::new();
     for proxy in &proxies {
@@ -89,7 +89,7 @@ pub(crate) type MetricsBefore = HashMap<String, (Metrics, bool)>;
 ///
 /// When a kube-proxy has exited or does not become idle in time.
 pub(crate) async fn wait_until_idle(
-    lab: &Lab,
+    lab: &RunningLab,
     update: Option<&ApiUpdate>,
 ) -> Result<MetricsBefore, Failure> {
     let mut before = MetricsBefore::new();
@@ -105,7 +105,7 @@ pub(crate) async fn wait_until_idle(
 }
 
 /// Replaces the objects of every API server.
-pub(crate) fn update_objects(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
+pub(crate) fn update_objects(lab: &mut RunningLab, objects: &[Value]) -> Result<(), Failure> {
     let names: Vec<String> = lab
         .plan
         .kube_proxies
@@ -124,7 +124,7 @@ pub(crate) fn update_objects(lab: &mut Lab, objects: &[Value]) -> Result<(), Fai
 ///
 /// When a kube-proxy has exited, does not write its rules in time, or cannot write them.
 pub(crate) async fn wait_until_applied(
-    lab: &Lab,
+    lab: &RunningLab,
     update: &ApiUpdate,
     before: &MetricsBefore,
 ) -> Result<(), Failure> {
@@ -152,7 +152,7 @@ pub(crate) async fn wait_until_applied(
 /// # Errors
 ///
 /// When a kube-proxy has exited.
-pub(crate) fn outputs(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure> {
+pub(crate) fn outputs(lab: &RunningLab) -> Result<impl Iterator<Item = (String, String)>, Failure> {
     let mut outputs = Vec::new();
     for proxy in &lab.plan.kube_proxies {
         let running = lab.program_status(&program_name(proxy))?;
@@ -177,7 +177,7 @@ fn program_name(proxy: &RealProxy) -> String {
 }
 
 /// Returns the failure of a kube-proxy that exited before it had written its rules.
-fn exited(lab: &Lab, proxy: &RealProxy, end: &str, output: &str) -> Failure {
+fn exited(lab: &RunningLab, proxy: &RealProxy, end: &str, output: &str) -> Failure {
     let remedy = remedy(
         lab,
         proxy,
@@ -189,7 +189,7 @@ fn exited(lab: &Lab, proxy: &RealProxy, end: &str, output: &str) -> Failure {
 /// Returns the failure of a kube-proxy, with the requests that its API server refused and the end
 /// of its output.
 fn proxy_failure(
-    lab: &Lab,
+    lab: &RunningLab,
     proxy: &RealProxy,
     problem: &str,
     output: &str,
@@ -214,7 +214,7 @@ fn proxy_failure(
 
 /// Returns the remedy for a kube-proxy that does not write its rules. Refused requests are the most
 /// likely reason.
-fn remedy(lab: &Lab, proxy: &RealProxy, otherwise: &str) -> String {
+fn remedy(lab: &RunningLab, proxy: &RealProxy, otherwise: &str) -> String {
     if refused_requests(lab, proxy).is_none() {
         return otherwise.to_owned();
     }
@@ -227,7 +227,7 @@ fn remedy(lab: &Lab, proxy: &RealProxy, otherwise: &str) -> String {
 
 /// Returns the requests that a kube-proxy's API server refused, one per line; `None` if there are
 /// none.
-fn refused_requests(lab: &Lab, proxy: &RealProxy) -> Option<String> {
+fn refused_requests(lab: &RunningLab, proxy: &RealProxy) -> Option<String> {
     let (mut lines, mut omitted) = (Vec::new(), 0_u64);
     for api in lab.apis(&proxy.namespace) {
         let refusals = api.refusals();

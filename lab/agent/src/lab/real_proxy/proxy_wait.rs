@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::log;
 use super::metrics::Metrics;
 use super::{exited, program_name, proxy_failure, remedy};
-use crate::lab::Lab;
+use crate::lab::RunningLab;
 use crate::net::netns::NetNs;
 use crate::program::background::BackgroundProgram;
 use crate::runtime::failure;
@@ -44,7 +44,7 @@ enum MarkerResult {
 
 /// Wait for one kube-proxy.
 pub(super) struct ProxyWait<'l> {
-    lab: &'l Lab,
+    lab: &'l RunningLab,
     proxy: &'l RealProxy,
     ns: &'l NetNs,
     started: Instant,
@@ -58,7 +58,7 @@ impl<'l> ProxyWait<'l> {
     /// When the namespace of its node does not exist.
     pub(super) fn new(
         started: Instant,
-        lab: &'l Lab,
+        lab: &'l RunningLab,
         proxy: &'l RealProxy,
     ) -> Result<Self, Failure> {
         let ns = lab.recorded_namespace(&proxy.namespace)?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use indexmap::IndexSet;
 
-use crate::commands::diff::Document;
+use crate::commands::diff::DiffDocument;
 use crate::text::{count, join, list_first, push_hanging, refused, render_seconds, with_colour};
 use svclab_experiment::OutcomeCount;
 use svclab_experiment::verify::{
@@ -151,7 +151,7 @@ pub(crate) fn render_outcomes(times: &[OutcomeCount]) -> String {
 fn push_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool) {
     if verbose {
         for differ in rules {
-            let document = Document::new(
+            let document = DiffDocument::new(
                 format!("{} of {} ({AGAINST})", differ.node, describe_stage(differ)),
                 format!("{} of {} ({NEW})", differ.node, describe_stage(differ)),
                 Vec::new(),

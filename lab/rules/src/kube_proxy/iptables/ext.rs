@@ -29,7 +29,7 @@ pub(super) fn write_service(
             &service_chain_name
         }
     };
-    let writer = Writer {
+    let writer = ExtWriter {
         context,
         port,
         chosen,
@@ -75,7 +75,7 @@ impl<'a> TrafficTarget<'a> {
     }
 }
 
-struct Writer<'a> {
+struct ExtWriter<'a> {
     context: &'a Context<'a>,
     port: &'a ServicePort,
     chosen: &'a EndpointSelection<'a>,
@@ -92,7 +92,7 @@ struct Writer<'a> {
     drops_in_filter: bool,
 }
 
-impl Writer<'_> {
+impl ExtWriter<'_> {
     /// Starts a rule of `chain` that matches packets to the port on `ip`.
     fn rule_to(&self, chain: &str, comment: &str, ip: IpAddr) -> RuleBuilder {
         RuleBuilder::append(chain)

@@ -24,7 +24,7 @@ pub(super) fn write_service(
     chosen: &EndpointSelection<'_>,
     script: &mut IptablesScript,
 ) {
-    let writer = Writer {
+    let writer = XlbWriter {
         context,
         port,
         chosen,
@@ -54,7 +54,7 @@ pub(super) fn write_service(
     }
 }
 
-struct Writer<'a> {
+struct XlbWriter<'a> {
     context: &'a Context<'a>,
     port: &'a ServicePort,
     chosen: &'a EndpointSelection<'a>,
@@ -64,7 +64,7 @@ struct Writer<'a> {
     external_local: String,
 }
 
-impl Writer<'_> {
+impl XlbWriter<'_> {
     /// Whether nat contains rules that lead to the endpoints.
     fn has_nat_rules(&self) -> bool {
         self.chosen.has_any || self.context.version.has(&RULES_WITHOUT_ENDPOINTS)

@@ -11,14 +11,14 @@
 use super::masquerade::{write_mark_rule, write_masquerade_rules};
 use super::services::IpvsObjects;
 use super::sets::SetName;
-use super::{Context, chains};
+use super::{IpvsContext, chains};
 use crate::kube_proxy::iptables::local::LocalTraffic;
 use crate::kube_proxy::iptables::rule::RuleBuilder;
 use svclab_ruleset::Protocol;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Returns the rules for the services in `made`.
-pub(super) fn rules(context: &Context<'_>, objects: &IpvsObjects) -> IptablesScript {
+pub(super) fn rules(context: &IpvsContext<'_>, objects: &IpvsObjects) -> IptablesScript {
     let mut script = IptablesScript::new();
     let table = script.table_mut(Table::Nat);
     for chain in [
@@ -47,7 +47,7 @@ pub(super) fn rules(context: &Context<'_>, objects: &IpvsObjects) -> IptablesScr
     script
 }
 
-fn write_set_rules(context: &Context<'_>, objects: &IpvsObjects, script: &mut IptablesScript) {
+fn write_set_rules(context: &IpvsContext<'_>, objects: &IpvsObjects, script: &mut IptablesScript) {
     let table = script.table_mut(Table::Nat);
     let rule = |chain: &str, name: SetName, by: &str| {
         RuleBuilder::append(chain).with(objects.sets.matching(name, by))

@@ -6,7 +6,7 @@
 use super::masquerade::mark;
 use super::services::IpvsObjects;
 use super::sets::SetName;
-use super::{Context, chains};
+use super::{IpvsContext, chains};
 use crate::kube_proxy::history::{
     FORWARD_MATCHES_CLUSTER_CIDR, HEALTH_CHECK_NODE_PORTS, IPVS_EMPTY_FORWARD, IPVS_FILTER,
     IPVS_FILTER_ACCEPTS_HEALTH_CHECKS, IPVS_FILTER_ACCEPTS_LOCAL_EXTERNAL_IPS, IPVS_OUT_FILTER,
@@ -17,7 +17,7 @@ use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Adds the filter rules to `script`.
-pub(super) fn rules(context: &Context<'_>, objects: &IpvsObjects, script: &mut IptablesScript) {
+pub(super) fn rules(context: &IpvsContext<'_>, objects: &IpvsObjects, script: &mut IptablesScript) {
     write_forward_rules(context, script);
     let version = context.version;
     if version.has(&HEALTH_CHECK_NODE_PORTS) {
@@ -43,7 +43,7 @@ fn add_filter_rule(script: &mut IptablesScript, command: Command) {
     script.table_mut(Table::Filter).push(command);
 }
 
-fn write_forward_rules(context: &Context<'_>, script: &mut IptablesScript) {
+fn write_forward_rules(context: &IpvsContext<'_>, script: &mut IptablesScript) {
     let version = context.version;
     if version.has(&IPVS_EMPTY_FORWARD) {
         return;
@@ -80,7 +80,7 @@ fn write_forward_rules(context: &Context<'_>, script: &mut IptablesScript) {
 /// Rejects traffic to a service's address but to none of its ports. Without the rule, the traffic
 /// would reach any server of the node itself on that port.
 fn write_reject_other_ports(
-    context: &Context<'_>,
+    context: &IpvsContext<'_>,
     objects: &IpvsObjects,
     script: &mut IptablesScript,
 ) {

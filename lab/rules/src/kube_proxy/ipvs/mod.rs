@@ -53,7 +53,7 @@ use svclab_ruleset::ipset::IpsetScript;
 use svclab_ruleset::iptables::script::IptablesScript;
 
 pub use chains::IPVS_OUT_FILTER;
-pub use sysctls::{KernelVersion, Sysctl, sysctls};
+pub use sysctls::{KernelVersion, ProxySysctl, sysctls};
 pub use timeouts::timeouts;
 
 /// Dummy interface with the services' addresses. Packets to these addresses are delivered to the
@@ -83,7 +83,7 @@ pub struct IpvsRules {
 const DEFAULT_SCHEDULER: &str = "rr";
 
 /// Inputs of the state of every service.
-struct Context<'a> {
+struct IpvsContext<'a> {
     proxy: &'a KubeProxy,
     version: Version,
     family: Family,
@@ -108,7 +108,7 @@ pub(super) fn rules(
         "" => DEFAULT_SCHEDULER,
         other => other,
     };
-    let context = Context {
+    let context = IpvsContext {
         proxy,
         version,
         family,

@@ -7,7 +7,7 @@
 use super::masquerade::{write_mark_rule, write_masquerade_rules};
 use super::services::IpvsObjects;
 use super::sets::SetName;
-use super::{Context, chains, filter};
+use super::{IpvsContext, chains, filter};
 use crate::kube_proxy::history::{
     DROPS_IN_FILTER, HEALTH_CHECK_NODE_PORTS, IPVS_CREATES_MARK_DROP, IPVS_FILTER,
     IPVS_NODE_PORTS_BY_SET, IPVS_OUT_FILTER, IPVS_SCTP_HASHES, IPVS_SCTP_LOCAL_FIRST, MARK_CLEARED,
@@ -25,8 +25,8 @@ const DST_PORT: &str = "dst";
 const DST_ADDRESS_PORT_SRC: &str = "dst,dst,src";
 
 /// Returns the rules for the services in `made`.
-pub(super) fn rules(context: &Context<'_>, objects: &IpvsObjects) -> IptablesScript {
-    let mut writer = Writer {
+pub(super) fn rules(context: &IpvsContext<'_>, objects: &IpvsObjects) -> IptablesScript {
+    let mut writer = ScriptWriter {
         context,
         objects,
         script: IptablesScript::new(),
@@ -52,13 +52,13 @@ pub(super) fn rules(context: &Context<'_>, objects: &IpvsObjects) -> IptablesScr
     writer.script
 }
 
-struct Writer<'a> {
-    context: &'a Context<'a>,
+struct ScriptWriter<'a> {
+    context: &'a IpvsContext<'a>,
     objects: &'a IpvsObjects,
     script: IptablesScript,
 }
 
-impl Writer<'_> {
+impl ScriptWriter<'_> {
     fn nat(&mut self, command: Command) {
         self.script.table_mut(Table::Nat).push(command);
     }

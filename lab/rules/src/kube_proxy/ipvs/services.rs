@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::Context;
+use super::IpvsContext;
 use super::sets::{SetName, Sets};
 use crate::kube_proxy::endpoints::Endpoint;
 use crate::kube_proxy::history::{
@@ -47,7 +47,7 @@ enum Bind {
 }
 
 /// Computes the state for `ports`.
-pub(super) fn build_objects(context: &Context<'_>, ports: &[ServicePort]) -> IpvsObjects {
+pub(super) fn build_objects(context: &IpvsContext<'_>, ports: &[ServicePort]) -> IpvsObjects {
     let mut objects = IpvsObjects {
         sets: Sets::new(context.version, context.family),
         servers: BTreeMap::new(),
@@ -78,7 +78,7 @@ pub(super) fn build_objects(context: &Context<'_>, ports: &[ServicePort]) -> Ipv
 
 /// Computes the state for one service port.
 struct ServiceBuilder<'a> {
-    context: &'a Context<'a>,
+    context: &'a IpvsContext<'a>,
     objects: &'a mut IpvsObjects,
     port: &'a ServicePort,
     endpoints: &'a [Endpoint],
@@ -193,7 +193,7 @@ impl ServiceBuilder<'_> {
                 .sets
                 .add(SetName::SourceCidr, format!("{entry},{net}"));
         }
-        let Context {
+        let IpvsContext {
             node,
             version,
             family,

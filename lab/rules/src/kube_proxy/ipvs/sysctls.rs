@@ -19,7 +19,7 @@ const ANY_KERNEL: Range<KernelVersion> = (0, 0)..(u16::MAX, 0);
 
 /// Sysctl that kube-proxy sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sysctl {
+pub struct ProxySysctl {
     /// Dotted name, as `sysctl` prints it.
     pub key: &'static str,
     /// Value as text.
@@ -28,7 +28,7 @@ pub struct Sysctl {
     pub kernels: Range<KernelVersion>,
 }
 
-impl Sysctl {
+impl ProxySysctl {
     /// Whether kube-proxy sets the sysctl on this kernel.
     #[must_use]
     pub fn is_set_on(&self, kernel: KernelVersion) -> bool {
@@ -38,7 +38,7 @@ impl Sysctl {
 
 /// Returns the sysctls that `proxy` in ipvs mode sets, in kube-proxy's order.
 #[must_use]
-pub fn sysctls(proxy: &KubeProxy) -> Vec<Sysctl> {
+pub fn sysctls(proxy: &KubeProxy) -> Vec<ProxySysctl> {
     let version = proxy.version;
     let reuses = version.has(&IPVS_CONN_REUSE);
     let expires = version.has(&IPVS_EXPIRES_CONNECTIONS);
@@ -78,7 +78,7 @@ pub fn sysctls(proxy: &KubeProxy) -> Vec<Sysctl> {
     candidates
         .into_iter()
         .filter(|(is_enabled, ..)| *is_enabled)
-        .map(|(_, key, value, kernels)| Sysctl {
+        .map(|(_, key, value, kernels)| ProxySysctl {
             key,
             value,
             kernels,

@@ -3,7 +3,7 @@
 
 use super::node_ports::NodePorts;
 use super::services::NftObjects;
-use super::{Context, local, names};
+use super::{NftablesContext, local, names};
 use crate::kube_proxy::Family;
 use crate::kube_proxy::history::{
     NFT_CLUSTER_IPS, NFT_ENDPOINT_MAPS, NFT_FILTER_AFTER_DNAT, NFT_FIREWALL_SETS,
@@ -19,7 +19,7 @@ const SNAT: i32 = 100;
 const FILTER: i32 = 0;
 
 /// Returns the table with the objects of the services.
-pub(super) fn table(context: &Context<'_>, made: NftObjects) -> Table {
+pub(super) fn table(context: &NftablesContext<'_>, made: NftObjects) -> Table {
     let NftObjects {
         entries,
         affinity,
@@ -48,7 +48,7 @@ fn base_chain(
     hook: &str,
     priority: i32,
     jumps: &[(&str, &str)],
-    context: &Context<'_>,
+    context: &NftablesContext<'_>,
 ) -> Chain {
     let mut chain = Chain {
         hook: Some(Hook {
@@ -69,7 +69,7 @@ fn base_chain(
     chain
 }
 
-fn base_chains(context: &Context<'_>) -> Vec<Chain> {
+fn base_chains(context: &NftablesContext<'_>) -> Vec<Chain> {
     const NEW: &str = "ct state new ";
     let firewall = (NEW, names::FIREWALL_CHECK);
     let service = (NEW, names::SERVICE_CHECK);
@@ -122,7 +122,7 @@ fn base_chains(context: &Context<'_>) -> Vec<Chain> {
 }
 
 /// Returns the chains that the base chains jump to.
-fn regular_chains(context: &Context<'_>) -> Vec<Chain> {
+fn regular_chains(context: &NftablesContext<'_>) -> Vec<Chain> {
     let version = context.version;
     let ip = context.family.nft();
     let mut chains = check_chains(context);
@@ -170,7 +170,7 @@ fn regular_chains(context: &Context<'_>) -> Vec<Chain> {
 
 /// Returns a match for packets to node ports. `local` is the match for packets to the node itself,
 /// which some chains can omit.
-fn node_port_match(context: &Context<'_>, local_match: &str) -> String {
+fn node_port_match(context: &NftablesContext<'_>, local_match: &str) -> String {
     match (&context.node_ports, context.family) {
         (NodePorts::Listed(_), _) => {
             format!("{} daddr @{}", context.family.nft(), names::NODE_PORT_IPS)
@@ -184,7 +184,7 @@ fn node_port_match(context: &Context<'_>, local_match: &str) -> String {
 const MATCH_LOCAL_DESTINATION: &str = "fib daddr type local ";
 
 /// Returns the chains that reject and drop traffic before address translation.
-fn check_chains(context: &Context<'_>) -> Vec<Chain> {
+fn check_chains(context: &NftablesContext<'_>) -> Vec<Chain> {
     let version = context.version;
     let ip = context.family.nft();
     let socket = format!("{ip} daddr . meta l4proto . th dport");
@@ -227,7 +227,7 @@ fn check_chains(context: &Context<'_>) -> Vec<Chain> {
     chains
 }
 
-fn services_chain(context: &Context<'_>) -> Chain {
+fn services_chain(context: &NftablesContext<'_>) -> Chain {
     let ip = context.family.nft();
     let mut chain = Chain::regular(names::SERVICES);
     if context.version.has(&NFT_ENDPOINT_MAPS) {
@@ -257,7 +257,7 @@ fn services_chain(context: &Context<'_>) -> Chain {
     chain
 }
 
-fn masquerading_chain(context: &Context<'_>) -> Chain {
+fn masquerading_chain(context: &NftablesContext<'_>) -> Chain {
     let ip = context.family.nft();
     let mark = context.mark();
     let mut chain = Chain::regular(names::MASQUERADING);
@@ -278,7 +278,7 @@ fn masquerading_chain(context: &Context<'_>) -> Chain {
 }
 
 /// Returns the sets and maps with their entries.
-fn sets(context: &Context<'_>, entries: super::services::Entries) -> Vec<Set> {
+fn sets(context: &NftablesContext<'_>, entries: super::services::Entries) -> Vec<Set> {
     let version = context.version;
     let address = context.address_type();
     let socket = format!("{address} . inet_proto . inet_service");

@@ -31,7 +31,7 @@ use svclab_ruleset::nft::Table;
 pub use svclab_model::plan::NFTABLES_TABLE as TABLE;
 
 /// Inputs of the rules of every service.
-struct Context<'a> {
+struct NftablesContext<'a> {
     proxy: &'a KubeProxy,
     version: Version,
     family: Family,
@@ -41,7 +41,7 @@ struct Context<'a> {
     service_cidrs: &'a [IpNetwork],
 }
 
-impl Context<'_> {
+impl NftablesContext<'_> {
     /// Returns the address type in sets: `ipv4_addr` or `ipv6_addr`.
     fn address_type(&self) -> &'static str {
         match self.family {
@@ -76,7 +76,7 @@ pub(super) fn rules(
     service_cidrs: &[IpNetwork],
     family: Family,
 ) -> Result<Table, KubeProxyError> {
-    let context = Context {
+    let context = NftablesContext {
         proxy,
         version: proxy.version,
         family,

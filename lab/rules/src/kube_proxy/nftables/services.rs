@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use indexmap::IndexMap;
 
 use super::names::{EndpointNames, PortNames};
-use super::{Context, local, names};
+use super::{NftablesContext, local, names};
 use crate::kube_proxy::endpoints::{Endpoint, EndpointMap};
 use crate::kube_proxy::history::{
     NFT_ENDPOINT_MAPS, NFT_FIREWALL_COMMENTS, NFT_FIREWALL_SETS, NFT_MASQUERADE_BY_PORT,
@@ -55,7 +55,7 @@ impl Elements {
 
 /// Computes the objects for `ports` and their `endpoints`.
 pub(super) fn build_objects(
-    context: &Context<'_>,
+    context: &NftablesContext<'_>,
     ports: &[ServicePort],
     endpoints: &EndpointMap,
 ) -> NftObjects {
@@ -77,7 +77,7 @@ pub(super) fn build_objects(
 
 /// Service port as one node serves it.
 struct ServiceWriter<'a> {
-    context: &'a Context<'a>,
+    context: &'a NftablesContext<'a>,
     port: &'a ServicePort,
     selection: &'a EndpointSelection<'a>,
     names: PortNames,
@@ -87,7 +87,7 @@ struct ServiceWriter<'a> {
 
 impl<'a> ServiceWriter<'a> {
     fn new(
-        context: &'a Context<'a>,
+        context: &'a NftablesContext<'a>,
         port: &'a ServicePort,
         selection: &'a EndpointSelection<'a>,
     ) -> Self {

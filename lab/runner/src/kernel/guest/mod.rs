@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use boot::Kvm;
-pub use cache::{Cache, Entry, Lock, find_directory};
+pub use cache::{Cache, CacheEntry, Lock, find_directory};
 pub use image::Image;
 pub use image::package::{Package, available, series};
 use initramfs::userland;
@@ -92,7 +92,7 @@ type SharedMemory = (String, Arc<SnapshotMemory>);
 #[derive(Debug, Clone)]
 pub struct Guest {
     cache: Cache,
-    kernel: Entry<Image>,
+    kernel: CacheEntry<Image>,
     modules: Arc<Modules>,
     program: PathBuf,
     /// Programs in addition to those that labs need.
@@ -188,7 +188,7 @@ impl Guest {
     /// Returns the memory of a snapshot, which all guests that resume from it share.
     fn snapshot_memory(
         &self,
-        snapshot: &Entry<SnapshotInfo>,
+        snapshot: &CacheEntry<SnapshotInfo>,
     ) -> Result<Arc<SnapshotMemory>, GuestError> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((digest, memory)) = &*shared
@@ -214,7 +214,7 @@ impl Guest {
 
     /// Returns the cache entry of the kernel.
     #[must_use]
-    pub const fn kernel(&self) -> &Entry<Image> {
+    pub const fn kernel(&self) -> &CacheEntry<Image> {
         &self.kernel
     }
 

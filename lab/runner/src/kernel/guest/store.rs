@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::cache::digest;
-use super::cache::{Cache, Entry};
+use super::cache::{Cache, CacheEntry};
 use super::image::package::{self, Package, series, version_numbers};
 use super::image::{self, FORMAT_VERSION, Image};
 use super::snapshot;
@@ -43,8 +43,8 @@ impl std::fmt::Display for KernelRequest {
 
 /// Returns all kernels in the cache, newest first. Their files are not checked.
 #[must_use]
-pub fn cached_kernels(cache: &Cache) -> Vec<Entry<Image>> {
-    let mut kept: Vec<Entry<Image>> = cache
+pub fn cached_kernels(cache: &Cache) -> Vec<CacheEntry<Image>> {
+    let mut kept: Vec<CacheEntry<Image>> = cache
         .keys(KERNELS)
         .iter()
         .filter_map(|key| cache.peek(KERNELS, key))
@@ -55,7 +55,7 @@ pub fn cached_kernels(cache: &Cache) -> Vec<Entry<Image>> {
 
 /// Returns the number of snapshots of a kernel, and the disk space that they use, in bytes.
 #[must_use]
-pub fn snapshots(cache: &Cache, kernel: &Entry<Image>) -> (usize, u64) {
+pub fn snapshots(cache: &Cache, kernel: &CacheEntry<Image>) -> (usize, u64) {
     let snapshots = snapshot::snapshots_of_kernel(cache, kernel.key());
     let disk_usage = snapshots.iter().flat_map(|(_, entry)| {
         let files = std::fs::read_dir(&entry.directory).into_iter().flatten();
@@ -69,7 +69,7 @@ pub fn snapshots(cache: &Cache, kernel: &Entry<Image>) -> (usize, u64) {
 /// # Errors
 ///
 /// When the cache cannot be written.
-pub async fn remove(cache: &Cache, kernel: &Entry<Image>) -> Result<(), GuestError> {
+pub async fn remove(cache: &Cache, kernel: &CacheEntry<Image>) -> Result<(), GuestError> {
     let key = kernel.key();
     let _kernel = cache.lock(KERNELS, key).await?;
     let _snapshots = cache.lock(snapshot::SNAPSHOTS, key).await?;
@@ -84,7 +84,10 @@ pub async fn remove(cache: &Cache, kernel: &Entry<Image>) -> Result<(), GuestErr
 /// # Errors
 ///
 /// When the kernel is not available or cannot be stored.
-pub async fn provide(cache: &Cache, wanted: &KernelRequest) -> Result<Entry<Image>, GuestError> {
+pub async fn provide(
+    cache: &Cache,
+    wanted: &KernelRequest,
+) -> Result<CacheEntry<Image>, GuestError> {
     if let KernelRequest::UserKernel { kernel, modules } = wanted {
         return provide_user_kernel(cache, kernel, modules.as_deref()).await;
     }
@@ -97,7 +100,7 @@ pub async fn provide(cache: &Cache, wanted: &KernelRequest) -> Result<Entry<Imag
 /// Returns the newest requested kernel in the cache whose files are undamaged. Kernels of the user
 /// are excluded.
 #[must_use]
-pub fn find_undamaged(cache: &Cache, wanted: &KernelRequest) -> Option<Entry<Image>> {
+pub fn find_undamaged(cache: &Cache, wanted: &KernelRequest) -> Option<CacheEntry<Image>> {
     cached_kernels(cache)
         .into_iter()
         .filter(|entry| !entry.metadata.own && matches(wanted, &entry.metadata.release))
@@ -160,10 +163,10 @@ pub fn matches(wanted: &KernelRequest, release: &str) -> bool {
 }
 
 /// Returns a kernel in the cache whose files are undamaged and of the current format version.
-fn undamaged_entry(cache: &Cache, key: &str) -> Option<Entry<Image>> {
+fn undamaged_entry(cache: &Cache, key: &str) -> Option<CacheEntry<Image>> {
     cache
         .entry(KERNELS, key)
-        .filter(|entry: &Entry<Image>| entry.metadata.format == FORMAT_VERSION)
+        .filter(|entry: &CacheEntry<Image>| entry.metadata.format == FORMAT_VERSION)
 }
 
 /// Downloads a package and stores its kernel. A kernel in the cache is downloaded again only if it
@@ -176,7 +179,7 @@ pub async fn fetch(
     cache: &Cache,
     package: &Package,
     is_forced: bool,
-) -> Result<Entry<Image>, GuestError> {
+) -> Result<CacheEntry<Image>, GuestError> {
     let key = package.release.as_str();
     let _lock = cache.lock(KERNELS, key).await?;
     // Another process may have stored the kernel while this process waited.
@@ -216,7 +219,7 @@ async fn provide_user_kernel(
     cache: &Cache,
     kernel: &Path,
     modules: Option<&Path>,
-) -> Result<Entry<Image>, GuestError> {
+) -> Result<CacheEntry<Image>, GuestError> {
     let invalid_image = |why: String| GuestError::InvalidImage {
         file: kernel.to_owned(),
         reason: why,

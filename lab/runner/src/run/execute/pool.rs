@@ -36,12 +36,12 @@ pub struct Pools {
     agents: usize,
     /// Number of cases by lab file.
     cases: BTreeMap<String, usize>,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     tools: Tools,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     limits: BTreeMap<KernelKey, Arc<KernelLimits>>,
     /// Pools that cases hold. Agents end when the last case drops its pool.
     pools: BTreeMap<(KernelKey, String), Weak<Pool>>,
@@ -108,7 +108,7 @@ impl Pools {
     }
 
     /// Returns the pool of a lab file in a kernel. Creates the pool if no case holds one.
-    fn pool(&self, state: &mut State, kernel: Kernel, file: &str) -> Arc<Pool> {
+    fn pool(&self, state: &mut PoolState, kernel: Kernel, file: &str) -> Arc<Pool> {
         let (release, standing) = kernel.key();
         let key = (release.to_owned(), standing);
         let share = state.limits.entry(key.clone());

@@ -22,7 +22,7 @@ const OBJECTS: &str = include_str!("objects.yaml");
 const LAB: &str = include_str!("lab.yaml");
 
 /// Entries by the path of their field.
-type Entries = BTreeMap<String, Value>;
+type Rows = BTreeMap<String, Value>;
 
 fn yaml(text: &str) -> Value {
     let mut documents: Vec<Value> = serde_saphyr::from_multiple(text).expect("the text is YAML");
@@ -34,7 +34,7 @@ fn base() -> Vec<Value> {
 }
 
 /// Returns the entries of a kind of object: its own, and those that it shares with other kinds.
-fn entries(kind: &str) -> Entries {
+fn entries(kind: &str) -> Rows {
     let table = yaml(OBJECTS);
     let entries_of = |name: &str, before: &str| -> Vec<(String, Value)> {
         let map = table[name].as_object().expect("the entries are a map");
@@ -300,7 +300,7 @@ fn value_at(object: &Value, path: &[&str]) -> Value {
 
 /// Returns the fields without an entry, and the entries without a field. An entry covers its field
 /// and the fields below.
-fn unlisted(kind: &str, fields: &BTreeSet<String>, entries: &Entries) -> Vec<String> {
+fn unlisted(kind: &str, fields: &BTreeSet<String>, entries: &Rows) -> Vec<String> {
     let covers = |entry: &str, field: &str| {
         let rest = field.strip_prefix(entry);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

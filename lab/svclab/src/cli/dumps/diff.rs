@@ -11,7 +11,7 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Sources;
 use svclab_dump::folder::DumpFiles;
 use svclab_dump::{NodeDump, compare};
-use svclab_report::diff::Document;
+use svclab_report::diff::DiffDocument;
 use svclab_ruleset::tool::Format;
 
 /// Compares two dumps and prints their differences.
@@ -44,7 +44,7 @@ pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
         ));
     }
     let differences = compare(&first_dump, &second_dump);
-    let document = Document::new(
+    let document = DiffDocument::new(
         first.display().to_string(),
         second.display().to_string(),
         compared,

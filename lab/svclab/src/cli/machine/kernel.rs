@@ -6,7 +6,7 @@ use crate::cli::args::KernelCommand;
 use crate::cli::error::{CommandResult, Outcome};
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::print;
-use svclab_runner::kernel::guest::{self, Cache, Entry, Guest, Image, KernelRequest, series};
+use svclab_runner::kernel::guest::{self, Cache, CacheEntry, Guest, Image, KernelRequest, series};
 use svclab_runner::kernel::{GuestError, Kernel, KernelError};
 
 /// Lists, fetches and removes kernels of guests, or prints their cache key or path.
@@ -149,7 +149,7 @@ fn kernel_path(cache: &Cache, kernel: Option<&str>) -> Result<String, KernelErro
     Ok(format!("{}\n", entry.directory.join("vmlinuz").display()))
 }
 
-fn has_name(entry: &Entry<Image>, name: &str) -> bool {
+fn has_name(entry: &CacheEntry<Image>, name: &str) -> bool {
     entry.metadata.release == name || series(&entry.metadata.release) == name
 }
 

@@ -71,7 +71,7 @@ async fn run(arguments: &CaptureArguments) -> CommandResult {
 }
 
 /// Event of the output threads.
-enum Event {
+enum CaptureEvent {
     /// A batch of packets was written.
     BatchWritten,
     /// The reader disconnected.
@@ -89,7 +89,7 @@ struct WriteSummary {
 struct CaptureSession {
     receiver: DaemonReceiver,
     sender: DaemonSender,
-    events: mpsc::UnboundedReceiver<Event>,
+    events: mpsc::UnboundedReceiver<CaptureEvent>,
     writer: Option<std::sync::mpsc::Sender<Batch>>,
     missed: u64,
     summary: Option<WriteSummary>,
@@ -125,16 +125,16 @@ impl CaptureSession {
                     Err(error) => return Ending::Failed(error),
                 },
                 event = self.events.recv() => match event {
-                    Some(Event::BatchWritten) => {
+                    Some(CaptureEvent::BatchWritten) => {
                         let took = ToStream::Ack { stream: OutputStream::Stdout };
                         // If the daemon ended, the next receive reports the error.
                         let _ = self.sender.send(&took).await;
                     }
-                    Some(Event::WriterEnded(wrote)) => {
+                    Some(CaptureEvent::WriterEnded(wrote)) => {
                         self.summary = Some(wrote);
                         return Ending::OutputClosed;
                     }
-                    Some(Event::ReaderClosed) | None => return Ending::OutputClosed,
+                    Some(CaptureEvent::ReaderClosed) | None => return Ending::OutputClosed,
                 },
                 () = interrupts.next() => {
                     if is_interrupted {
@@ -158,7 +158,7 @@ impl CaptureSession {
         while self.summary.is_none() {
             tokio::select! {
                 event = self.events.recv() => match event {
-                    Some(Event::WriterEnded(wrote)) => self.summary = Some(wrote),
+                    Some(CaptureEvent::WriterEnded(wrote)) => self.summary = Some(wrote),
                     Some(_) => {}
                     None => break,
                 },
@@ -210,7 +210,7 @@ impl CaptureSession {
 }
 
 /// Reports when the reader of standard output disconnects, even if nothing is written.
-fn spawn_reader_watch(say: mpsc::UnboundedSender<Event>) {
+fn spawn_reader_watch(say: mpsc::UnboundedSender<CaptureEvent>) {
     thread::spawn(move || {
         let stdout = io::stdout();
         // `poll` reports an error for a pipe without readers, and never for a file.
@@ -222,22 +222,22 @@ fn spawn_reader_watch(say: mpsc::UnboundedSender<Event>) {
                 Err(_) => return,
             }
         }
-        let _ = say.send(Event::ReaderClosed);
+        let _ = say.send(CaptureEvent::ReaderClosed);
     });
 }
 
 /// Writes packets on a separate thread, so that a slow reader blocks nothing else.
 fn spawn_writer(
     interfaces: Vec<Interface>,
-    say: mpsc::UnboundedSender<Event>,
+    say: mpsc::UnboundedSender<CaptureEvent>,
 ) -> std::sync::mpsc::Sender<Batch> {
     let (write, to_write) = std::sync::mpsc::channel::<Batch>();
     thread::spawn(move || {
         let mut packets = 0;
         let result = write_batches(interfaces, &to_write, &mut packets, || {
-            drop(say.send(Event::BatchWritten));
+            drop(say.send(CaptureEvent::BatchWritten));
         });
-        let _ = say.send(Event::WriterEnded(WriteSummary { packets, result }));
+        let _ = say.send(CaptureEvent::WriterEnded(WriteSummary { packets, result }));
     });
     write
 }

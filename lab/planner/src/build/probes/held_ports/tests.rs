@@ -10,7 +10,7 @@ use svclab_scenario::Scenario;
 use svclab_scenario::objects::Object;
 
 /// A lab with one node and one service.
-struct Lab {
+struct PortsLab {
     /// Fields of `kubeProxy`.
     proxy: &'static str,
     /// Addresses of the node.
@@ -23,7 +23,7 @@ struct Lab {
     objects: &'static str,
 }
 
-const LAB: Lab = Lab {
+const LAB: PortsLab = PortsLab {
     proxy: "version: v1.23",
     addresses: &["192.168.50.11"],
     service: "clusterIP: 10.96.0.10",
@@ -31,7 +31,7 @@ const LAB: Lab = Lab {
     objects: "",
 };
 
-impl Lab {
+impl PortsLab {
     fn yaml(&self) -> String {
         let Self {
             proxy,
@@ -49,7 +49,7 @@ impl Lab {
         format!(
             "\
 apiVersion: svclab/v1
-kind: Lab
+kind: PortsLab
 metadata: {{name: lab}}
 spec:
   about: Held node ports.
@@ -135,13 +135,13 @@ fn held_ports_up_to_1_23_node_ports_on_all_addresses() {
         ("version: v1.23, mode: ipvs", vec!["0.0.0.0 tcp 30080"]),
         ("version: v1.24", vec![]),
     ] {
-        assert_eq!(Lab { proxy, ..LAB }.held_ports(), held, "{proxy}");
+        assert_eq!(PortsLab { proxy, ..LAB }.held_ports(), held, "{proxy}");
     }
 }
 
 #[test]
 fn held_ports_udp_is_held_sctp_is_not() {
-    let lab = Lab {
+    let lab = PortsLab {
         ports: "{name: t, port: 80, nodePort: 30080}, \
                 {name: u, port: 80, nodePort: 30080, protocol: UDP}, \
                 {name: s, port: 80, nodePort: 30080, protocol: SCTP}",
@@ -171,14 +171,14 @@ fn held_ports_from_1_11_follow_node_port_addresses() {
         ),
         ("version: v1.23, nodePortAddresses: [10.9.0.0/16]", vec![]),
     ] {
-        assert_eq!(Lab { proxy, ..LAB }.held_ports(), held, "{proxy}");
+        assert_eq!(PortsLab { proxy, ..LAB }.held_ports(), held, "{proxy}");
     }
 }
 
 #[test]
 fn held_ports_external_ip_of_node_is_held() {
     for proxy in ["version: v1.23", "version: v1.23, mode: ipvs"] {
-        let lab = Lab {
+        let lab = PortsLab {
             proxy,
             service: "clusterIP: 10.96.0.10, externalIPs: [192.168.50.11, 198.51.100.7]",
             ports: "{port: 80}",
@@ -192,14 +192,14 @@ fn held_ports_external_ip_of_node_is_held() {
 
 #[test]
 fn held_ports_dual_stack_service_holds_both_families() {
-    let lab = Lab {
+    let lab = PortsLab {
         addresses: &["192.168.50.11", "2001:db8::11"],
         service: "clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, \"fd00::10\"], \
                   ipFamilies: [IPv4, IPv6]",
         ..LAB
     };
     assert_eq!(lab.held_ports(), ["0.0.0.0 tcp 30080", ":: tcp 30080"]);
-    let single_stack = Lab {
+    let single_stack = PortsLab {
         service: "clusterIP: 10.96.0.10",
         ..lab
     };
@@ -208,7 +208,7 @@ fn held_ports_dual_stack_service_holds_both_families() {
 
 #[test]
 fn held_ports_host_network_pod_port_is_skipped() {
-    let lab = Lab {
+    let lab = PortsLab {
         ports: "{name: a, port: 80, nodePort: 30080}, {name: b, port: 81, nodePort: 30081}",
         objects: "\
 ---

@@ -10,7 +10,7 @@ use super::installed_qemu::installed_qemu;
 use super::kvm::tested_accel;
 use crate::kernel::error::guest::GuestError;
 use crate::kernel::guest::Guest;
-use crate::kernel::guest::cache::Entry;
+use crate::kernel::guest::cache::CacheEntry;
 use crate::kernel::guest::cache::digest::{self, FileIdentity};
 use crate::kernel::guest::initramfs::userland;
 use crate::kernel::guest::qemu::{self, Accel, Qemu};
@@ -73,7 +73,7 @@ impl BuildInputs {
         &self,
         guest: &Guest,
         accel: Accel,
-    ) -> Option<Entry<SnapshotInfo>> {
+    ) -> Option<CacheEntry<SnapshotInfo>> {
         guest.cache.entry(SNAPSHOTS, &self.key(guest, accel))
     }
 }

@@ -14,7 +14,7 @@ use futures_util::StreamExt as _;
 use tokio_util::codec::FramedRead;
 
 use super::Guest;
-use super::cache::Entry;
+use super::cache::CacheEntry;
 use super::image::{ARCHIVE_FILE, KERNEL_FILE};
 use super::initramfs::userland;
 use super::qemu::machine::RunningMachine;
@@ -77,7 +77,7 @@ impl BuildInputs {
     async fn provide_snapshot(
         &self,
         guest: &Guest,
-    ) -> Result<(Accel, Entry<SnapshotInfo>), GuestError> {
+    ) -> Result<(Accel, CacheEntry<SnapshotInfo>), GuestError> {
         // One boot at a time for each kernel: a process that waited finds the snapshot that the
         // other process created.
         let _lock = guest.cache.lock(SNAPSHOTS, guest.kernel.key()).await?;
@@ -107,7 +107,7 @@ impl BuildInputs {
         guest: &Guest,
         accel: Accel,
         limit: Duration,
-    ) -> Result<Entry<SnapshotInfo>, GuestError> {
+    ) -> Result<CacheEntry<SnapshotInfo>, GuestError> {
         let cache = &guest.cache;
         let key = self.key(guest, accel);
         tracing::info!("booting {} with {}", guest.release(), accel.name());
@@ -208,7 +208,7 @@ async fn resume(
     guest: &Guest,
     qemu: &Qemu,
     accel: Accel,
-    kept: &Entry<SnapshotInfo>,
+    kept: &CacheEntry<SnapshotInfo>,
 ) -> Result<Agent, KernelError> {
     let state = fs::File::open(kept.directory.join(STATE_FILE))
         .map_err(guest.cache.error_of("read a snapshot"))?;

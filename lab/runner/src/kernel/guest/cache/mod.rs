@@ -34,7 +34,7 @@ pub struct Cache {
 
 /// Entry of the cache whose files are unchanged since the entry was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry<T> {
+pub struct CacheEntry<T> {
     /// Directory of the entry.
     pub directory: PathBuf,
     /// Metadata of the entry.
@@ -45,7 +45,7 @@ pub struct Entry<T> {
     pub bytes: u64,
 }
 
-impl<T> Entry<T> {
+impl<T> CacheEntry<T> {
     /// Returns the name of the entry within its kind.
     #[must_use]
     pub fn key(&self) -> &str {
@@ -142,7 +142,7 @@ impl Cache {
 
     /// Reads an entry without checking its files. `None` if there is no such entry.
     #[must_use]
-    pub fn peek<T: DeserializeOwned>(&self, kind: &str, key: &str) -> Option<Entry<T>> {
+    pub fn peek<T: DeserializeOwned>(&self, kind: &str, key: &str) -> Option<CacheEntry<T>> {
         let directory = self.entry_directory(kind, key);
         let manifest: Manifest<T> = read_json(&directory.join(MANIFEST))?;
         let bytes = manifest
@@ -150,7 +150,7 @@ impl Cache {
             .keys()
             .filter_map(|name| Some(fs::metadata(directory.join(name)).ok()?.len()))
             .sum();
-        Some(Entry {
+        Some(CacheEntry {
             directory,
             digest: manifest.digest(),
             metadata: manifest.about,
@@ -164,7 +164,7 @@ impl Cache {
     /// The digest of each file is verified once. After that, the metadata from the kernel shows
     /// whether the file was written since.
     #[must_use]
-    pub fn entry<T: DeserializeOwned>(&self, kind: &str, key: &str) -> Option<Entry<T>> {
+    pub fn entry<T: DeserializeOwned>(&self, kind: &str, key: &str) -> Option<CacheEntry<T>> {
         let directory = self.entry_directory(kind, key);
         let manifest: Manifest<T> = read_json(&directory.join(MANIFEST))?;
         let verified: BTreeMap<String, FileIdentity> =
@@ -185,7 +185,7 @@ impl Cache {
             // If the identities cannot be stored, the digests are verified each time.
             let _ = self.write_atomically(&directory.join(VERIFIED), &current);
         }
-        Some(Entry {
+        Some(CacheEntry {
             directory,
             digest: manifest.digest(),
             metadata: manifest.about,
@@ -233,7 +233,7 @@ impl Cache {
         key: &str,
         new_directory: tempfile::TempDir,
         about: T,
-    ) -> Result<Entry<T>, GuestError> {
+    ) -> Result<CacheEntry<T>, GuestError> {
         let operation = format!("store {kind}/{key}");
         let mut files = BTreeMap::new();
         let mut bytes = 0;
@@ -257,7 +257,7 @@ impl Cache {
         result.map_err(self.error_of(&operation))?;
         // The directory is no longer temporary.
         let _ = new_directory.keep();
-        Ok(Entry {
+        Ok(CacheEntry {
             directory,
             digest: manifest.digest(),
             metadata: manifest.about,

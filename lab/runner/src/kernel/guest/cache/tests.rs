@@ -8,7 +8,7 @@ fn cache() -> (tempfile::TempDir, Cache) {
     (directory, cache)
 }
 
-fn store_entry(cache: &Cache, key: &str, text: &str) -> Entry<u32> {
+fn store_entry(cache: &Cache, key: &str, text: &str) -> CacheEntry<u32> {
     let new_directory = cache.new_entry_directory("things", key).unwrap();
     fs::write(new_directory.path().join("thing"), text).unwrap();
     cache.store("things", key, new_directory, 7).unwrap()

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::cache::Cache;
-use super::initramfs::{Files, Node};
+use super::initramfs::{FileNode, Files};
 use crate::kernel::error::guest::GuestError;
 use crate::kernel::requirements::{ModuleLists, Modules};
 use svclab_agent::MODULES_DIR;
@@ -68,7 +68,7 @@ pub(super) fn create_files(
     for (index, module) in loaded.iter().enumerate() {
         files.add(
             &format!("{MODULES_DIR}/{index:04}-{}.ko", module.name),
-            Node::File(module.bytes.clone()),
+            FileNode::File(module.bytes.clone()),
         );
     }
     let mut archive = Vec::new();

@@ -10,7 +10,7 @@ use cpio::newc::{Builder, trailer};
 
 /// Object in the file system of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Node {
+pub(super) enum FileNode {
     /// Directory with mode 0755.
     Directory,
     /// Symbolic link with this target.
@@ -29,16 +29,16 @@ pub(super) enum Node {
 /// File system: objects by path. Paths are relative to the root, without a leading slash. Their
 /// order places directories before their contents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Files(BTreeMap<String, Node>);
+pub(super) struct Files(BTreeMap<String, FileNode>);
 
 impl Files {
     /// Adds an object at a path, and the missing directories above it. An existing object is kept.
-    pub(super) fn add(&mut self, path: &str, node: Node) {
+    pub(super) fn add(&mut self, path: &str, node: FileNode) {
         let path = path.trim_matches('/');
         for (index, _) in path.match_indices('/') {
             self.0
                 .entry(path[..index].to_owned())
-                .or_insert(Node::Directory);
+                .or_insert(FileNode::Directory);
         }
         if !path.is_empty() {
             self.0.entry(path.to_owned()).or_insert(node);
@@ -61,10 +61,10 @@ impl Files {
                 .ino(u32::try_from(inode).map_err(io::Error::other)?)
                 .nlink(1);
             let (builder, bytes): (_, &[u8]) = match node {
-                Node::Directory => (builder.mode(0o040_755).nlink(2), &[]),
-                Node::Link(target) => (builder.mode(0o120_777), target.as_bytes()),
-                Node::File(bytes) => (builder.mode(0o100_755), bytes),
-                Node::Device { major, minor } => (
+                FileNode::Directory => (builder.mode(0o040_755).nlink(2), &[]),
+                FileNode::Link(target) => (builder.mode(0o120_777), target.as_bytes()),
+                FileNode::File(bytes) => (builder.mode(0o100_755), bytes),
+                FileNode::Device { major, minor } => (
                     builder
                         .mode(0o020_600)
                         .rdev_major(*major)
@@ -91,10 +91,10 @@ mod tests {
     #[test]
     fn archive_has_directories_before_their_contents() {
         let mut files = Files::default();
-        files.add("/usr/sbin/ipset", Node::File(b"ELF".to_vec()));
-        files.add("sbin", Node::Link("usr/sbin".to_owned()));
-        files.add("dev/console", Node::Device { major: 5, minor: 1 });
-        files.add("/usr/sbin/ipset", Node::File(b"another".to_vec()));
+        files.add("/usr/sbin/ipset", FileNode::File(b"ELF".to_vec()));
+        files.add("sbin", FileNode::Link("usr/sbin".to_owned()));
+        files.add("dev/console", FileNode::Device { major: 5, minor: 1 });
+        files.add("/usr/sbin/ipset", FileNode::File(b"another".to_vec()));
         let mut bytes = Vec::new();
         files.write(&mut bytes).unwrap();
         let mut rest = bytes.as_slice();

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::elf;
 use crate::kernel::error::guest_files::UserlandError;
-use crate::kernel::guest::initramfs::{Files, Node};
+use crate::kernel::guest::initramfs::{FileNode, Files};
 use svclab_model::plan::Backend;
 use svclab_model::tools::iptables_program;
 
@@ -75,18 +75,18 @@ pub(crate) fn collect_files(
 ) -> Result<(Files, BTreeSet<PathBuf>), UserlandError> {
     let mut collector = Collector::default();
     for directory in ["proc", "sys", "dev", "run", "tmp", "etc"] {
-        collector.files.add(directory, Node::Directory);
+        collector.files.add(directory, FileNode::Directory);
     }
     collector
         .files
-        .add("dev/console", Node::Device { major: 5, minor: 1 });
-    let text = |text: &str| Node::File(text.as_bytes().to_vec());
+        .add("dev/console", FileNode::Device { major: 5, minor: 1 });
+    let text = |text: &str| FileNode::File(text.as_bytes().to_vec());
     collector
         .files
         .add("etc/passwd", text("root:x:0:0:root:/:/bin/sh\n"));
     collector.files.add("etc/group", text("root:x:0:\n"));
     let (bytes, dependencies) = collector.read_program(svclab)?;
-    collector.files.add(INIT, Node::File(bytes));
+    collector.files.add(INIT, FileNode::File(bytes));
     collector.add_dependencies(svclab, &dependencies)?;
     for program in programs {
         collector.add(program)?;
@@ -124,7 +124,8 @@ impl Collector {
             return Ok(());
         }
         let (bytes, dependencies) = self.read_program(&target)?;
-        self.files.add(&target.to_string_lossy(), Node::File(bytes));
+        self.files
+            .add(&target.to_string_lossy(), FileNode::File(bytes));
         self.add_dependencies(&target, &dependencies)
     }
 
@@ -174,7 +175,8 @@ impl Collector {
         let target = self.resolve_links(file);
         let bytes = read_file(&target)?;
         self.sources.insert(target.clone());
-        self.files.add(&target.to_string_lossy(), Node::File(bytes));
+        self.files
+            .add(&target.to_string_lossy(), FileNode::File(bytes));
         Ok(())
     }
 
@@ -214,7 +216,7 @@ impl Collector {
                             links += 1;
                             self.files.add(
                                 &next.to_string_lossy(),
-                                Node::Link(target.to_string_lossy().into_owned()),
+                                FileNode::Link(target.to_string_lossy().into_owned()),
                             );
                             let target_parts: Vec<PathBuf> = target
                                 .components()

@@ -10,11 +10,11 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Debug)]
 pub(crate) struct Process {
     id: Pid,
-    state: State,
+    state: ProcessState,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum ProcessState {
     Running,
     /// The process was waited for. `None` if its exit status cannot be determined.
     Ended(Option<WaitStatus>),
@@ -25,18 +25,18 @@ impl Process {
     pub(crate) const fn new(id: Pid) -> Self {
         Self {
             id,
-            state: State::Running,
+            state: ProcessState::Running,
         }
     }
 
     /// Returns the process ID. `None` once the process has ended.
     pub(crate) fn id(&self) -> Option<u32> {
-        matches!(self.state, State::Running).then(|| self.id.as_raw().unsigned_abs())
+        matches!(self.state, ProcessState::Running).then(|| self.id.as_raw().unsigned_abs())
     }
 
     /// Sends `SIGKILL` to the process.
     pub(crate) fn kill(&self) {
-        if let State::Running = self.state {
+        if let ProcessState::Running = self.state {
             // The process ID is not reused until the process is waited for.
             let _ = kill(self.id, Signal::SIGKILL);
         }
@@ -46,20 +46,20 @@ impl Process {
     pub(crate) async fn wait(&mut self) -> Option<WaitStatus> {
         let mut changes = signal(SignalKind::child()).ok()?;
         loop {
-            if let State::Ended(status) = self.poll(Some(WaitPidFlag::WNOHANG)) {
+            if let ProcessState::Ended(status) = self.poll(Some(WaitPidFlag::WNOHANG)) {
                 return status;
             }
             changes.recv().await?;
         }
     }
 
-    fn poll(&mut self, flags: Option<WaitPidFlag>) -> State {
-        if let State::Running = self.state {
+    fn poll(&mut self, flags: Option<WaitPidFlag>) -> ProcessState {
+        if let ProcessState::Running = self.state {
             self.state = match waitpid(self.id, flags) {
-                Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => State::Running,
-                Ok(status) => State::Ended(Some(status)),
+                Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => ProcessState::Running,
+                Ok(status) => ProcessState::Ended(Some(status)),
                 // The process was waited for elsewhere.
-                Err(_) => State::Ended(None),
+                Err(_) => ProcessState::Ended(None),
             };
         }
         self.state
@@ -69,7 +69,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
-        while let State::Running = self.poll(None) {}
+        while let ProcessState::Running = self.poll(None) {}
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::SystemTime;
 
 use super::{STATE_FILE, SnapshotInfo};
-use crate::kernel::guest::cache::{Cache, Entry};
+use crate::kernel::guest::cache::{Cache, CacheEntry};
 
 /// Kind of the cache entries of snapshots.
 pub const SNAPSHOTS: &str = "snapshots";
@@ -36,12 +36,12 @@ pub(crate) fn prune(cache: &Cache, kernel: &str, new_key: &str) {
 pub(crate) fn snapshots_of_kernel(
     cache: &Cache,
     kernel: &str,
-) -> Vec<(String, Entry<SnapshotInfo>)> {
+) -> Vec<(String, CacheEntry<SnapshotInfo>)> {
     cache
         .keys(SNAPSHOTS)
         .into_iter()
         .filter_map(|key| {
-            let entry: Entry<SnapshotInfo> = cache.peek(SNAPSHOTS, &key)?;
+            let entry: CacheEntry<SnapshotInfo> = cache.peek(SNAPSHOTS, &key)?;
             (entry.metadata.kernel == kernel).then_some((key, entry))
         })
         .collect()
