@@ -11,6 +11,7 @@ use svclab_test_support::block_on;
 use svclab_test_support::programs::agent;
 
 use crate::bench;
+use crate::trial;
 
 /// The lab, and the part of the names of its cases for that version.
 const CASES: &str = "local-ingress";
@@ -26,18 +27,12 @@ pub fn trials() -> Vec<Trial> {
         .into_iter()
         .map(|case| {
             let id = case.case.id;
-            Trial::test(format!("labs::{id}"), move || check_case_passes(&id))
+            trial(format!("labs::{id}"), move || check_case_passes(&id))
         })
         .collect();
-    trials.push(Trial::test(format!("labs::{STEPPED}"), check_steps));
-    trials.push(Trial::test(
-        "labs::a_flag_that_it_rejects",
-        check_unknown_flag,
-    ));
-    trials.push(Trial::test(
-        "labs::it_is_killed_during_a_run",
-        check_killed_proxy,
-    ));
+    trials.push(trial(format!("labs::{STEPPED}"), check_steps));
+    trials.push(trial("labs::a_flag_that_it_rejects", check_unknown_flag));
+    trials.push(trial("labs::it_is_killed_during_a_run", check_killed_proxy));
     trials
 }
 

@@ -83,13 +83,11 @@ fn main() -> ExitCode {
     for mode in [Mode::Iptables, Mode::Ipvs] {
         for (objects, flags) in RECORDED {
             let name = format!("recorded::{mode}::{objects}::{flags}");
-            trials.push(Trial::test(name, move || {
-                check_recorded(mode, objects, flags)
-            }));
+            trials.push(trial(name, move || check_recorded(mode, objects, flags)));
         }
         for part in 0..PARTS {
             let name = format!("random::{mode}::{part}");
-            trials.push(Trial::test(name, move || {
+            trials.push(trial(name, move || {
                 random::run_random_cases(mode, part, PARTS)
             }));
         }
@@ -99,6 +97,21 @@ fn main() -> ExitCode {
     trials.extend(verify::trials());
     trials.extend(sizes::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// Creates a trial that prints its failure when it ends. The summary prints it again, an hour later
+/// in a full run.
+fn trial(
+    name: impl Into<String>,
+    run: impl FnOnce() -> Result<(), Failed> + Send + 'static,
+) -> Trial {
+    let name = name.into();
+    let title = name.clone();
+    Trial::test(name, move || {
+        run().inspect_err(|failed| {
+            eprintln!("{title} failed: {}", failed.message().unwrap_or_default());
+        })
+    })
 }
 
 fn check_recorded(mode: Mode, objects: &str, flags: &str) -> Result<(), Failed> {

@@ -12,6 +12,7 @@ use svclab_test_support::guests::{new_guest, shared_cache};
 use svclab_test_support::processes::{HeldProcess, session_processes};
 use svclab_test_support::running::Runtime;
 
+use crate::trial;
 use crate::{VERSION, bench};
 
 const IPTABLES: &str = "local-ingress/policy=Cluster,clusterCIDR=set,version=v1.20,mode=iptables";
@@ -21,10 +22,10 @@ const STEPPED: &str = "service-changes/version=v1.20.2,mode=iptables";
 /// Returns the trials, each with its kernel.
 pub fn trials() -> Vec<Trial> {
     vec![
-        Trial::test("standing::check_on_host", check_on_host),
-        Trial::test("standing::check_in_guest", check_in_guest),
-        Trial::test("standing::check_before_steps", check_before_steps),
-        Trial::test("standing::its_holder_is_killed", check_daemon_killed),
+        trial("standing::check_on_host", check_on_host),
+        trial("standing::check_in_guest", check_in_guest),
+        trial("standing::check_before_steps", check_before_steps),
+        trial("standing::its_holder_is_killed", check_daemon_killed),
     ]
 }
 

@@ -11,6 +11,7 @@ use svclab_experiment::verify::read_version;
 use svclab_rules::kube_proxy::{Mode, Version};
 use svclab_test_support::block_on;
 
+use crate::trial;
 use crate::{bench, verify};
 
 const SIZES: [usize; 3] = [500, 2_000, 5_000];
@@ -71,9 +72,7 @@ pub fn trials() -> Vec<Trial> {
             for size in SIZES {
                 let writer = writer.clone();
                 let name = format!("sizes::{size} services: {way:?}: {}", writer.name());
-                trials.push(Trial::test(name, move || {
-                    check_lab_passes(&writer, way, size)
-                }));
+                trials.push(trial(name, move || check_lab_passes(&writer, way, size)));
             }
         }
     }

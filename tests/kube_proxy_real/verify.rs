@@ -27,6 +27,7 @@ use svclab_test_support::block_on;
 use svclab_test_support::programs::agent;
 use tokio::sync::mpsc;
 
+use crate::trial;
 use crate::{VERSION, bench};
 
 /// A fault: commands, the node that runs them, the case of `local-ingress`, and an affected probe.
@@ -198,16 +199,16 @@ pub fn trials() -> Vec<Trial> {
         &[Mode::Iptables, Mode::Ipvs],
         |_| true,
     );
-    trials.push(Trial::test(
+    trials.push(trial(
         "verify::steps: same version has no difference",
         check_steps_without_difference,
     ));
-    trials.push(Trial::test(
+    trials.push(trial(
         "verify::steps: v1.21 keeps flows to terminating pods",
         check_step_difference_is_found,
     ));
     trials.extend(repeated_trials());
-    trials.push(Trial::test(
+    trials.push(trial(
         "verify::restore-fails: 10 of 10 runs are errors",
         check_failed_restore_is_error,
     ));
@@ -250,12 +251,12 @@ fn trials_of(
     let silent = modes.iter().map(|mode| {
         let (program, mode) = (program.to_owned(), *mode);
         let name = format!("verify::{name}: {mode} mode has no difference");
-        Trial::test(name, move || check_no_difference(&program, mode))
+        trial(name, move || check_no_difference(&program, mode))
     });
     let faults = FAULTS.iter().filter(|fault| wanted(fault)).map(|fault| {
         let program = program.to_owned();
         let name = format!("verify::{name}: {}", fault.name);
-        Trial::test(name, move || check_fault_is_found(&program, fault))
+        trial(name, move || check_fault_is_found(&program, fault))
     });
     silent.chain(faults).collect()
 }
@@ -368,7 +369,7 @@ fn repeated_trials() -> Vec<Trial> {
         (1..=times).map(move |time| {
             let name = patch.unwrap_or("itself");
             let name = format!("verify::{VERSION} and {name}: {case}: {time} of {times}");
-            Trial::test(name, move || compare_same_release(patch, case, finds))
+            trial(name, move || compare_same_release(patch, case, finds))
         })
     })
     .collect()
