@@ -49,7 +49,7 @@ impl PortsLab {
         format!(
             "\
 apiVersion: svclab/v1
-kind: PortsLab
+kind: Lab
 metadata: {{name: lab}}
 spec:
   about: Held node ports.
