@@ -7,6 +7,7 @@ mod components_load;
 mod doctor;
 mod dump;
 mod ipvs;
+mod large_rules;
 mod oracle;
 mod plan_print;
 mod trace;

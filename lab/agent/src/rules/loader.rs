@@ -1,7 +1,7 @@
 //! Loads rules and sets through programs that stay running. A program applies each batch on
 //! arrival, so that a change does not start a program.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -93,12 +93,30 @@ impl Loader {
         })
     }
 
-    /// Applies a batch. After an error, the program is unusable.
+    /// Applies an input, in as many parts as necessary. After an error, the program is unusable.
     ///
     /// # Errors
     ///
     /// When the program rejects a line. The failure contains the line and the program's message.
-    pub(crate) async fn load(&mut self, batch: &str) -> Result<(), Failure> {
+    pub(crate) async fn load(&mut self, ns: &NetNs, input: &str) -> Result<(), Failure> {
+        let mut parts = VecDeque::from(batches::split_for_program(&self.program, input));
+        while let Some(part) = parts.pop_front() {
+            let Err(failure) = self.load_batch(&part.text).await else {
+                continue;
+            };
+            let rest = part.divide(&self.program, &failure);
+            let rest = rest.ok_or_else(|| part.locate(failure))?;
+            rest.into_iter()
+                .rev()
+                .for_each(|part| parts.push_front(part));
+            // A restore program exits at the first error.
+            *self = Self::start(ns, &self.namespace, &self.program)?;
+        }
+        Ok(())
+    }
+
+    /// Applies a batch.
+    async fn load_batch(&mut self, batch: &str) -> Result<(), Failure> {
         self.batches += 1;
         let marker = format!("# batch {}\n", self.batches);
         let marker_input = match self.kind {
@@ -182,14 +200,8 @@ pub(crate) async fn load(
         let loader = Loader::start(ns, name, &key.1)?;
         loaders.insert(key.clone(), loader);
     }
-    let parts = batches::split_for_program(&key.1, batch);
     match loaders.get_mut(&key) {
-        Some(loader) => {
-            for part in parts {
-                loader.load(&part).await?;
-            }
-            Ok(())
-        }
+        Some(loader) => loader.load(ns, batch).await,
         None => Ok(()),
     }
 }

@@ -6,6 +6,8 @@ pub(crate) mod loader;
 pub mod restore;
 pub(crate) mod saved_rules;
 
+use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use crate::net::netns::NetNs;
@@ -135,22 +137,17 @@ pub(crate) async fn load(pending: PendingLoad<'_>) -> Result<Loaders, Failure> {
                 pending.stays_running,
             )?,
         };
-        let parts = batches::split_for_program(&program, input);
         match process {
             LoadProgram::SingleInput(child) => {
-                let mut waiting = Some(child);
-                for part in parts {
-                    let child = match waiting.take() {
-                        Some(child) => child,
-                        None => start_single_input(&pending.ns, pending.namespace, &program)?,
-                    };
-                    run_to_end(child, pending.namespace, &program, &part).await?;
-                }
+                let run = SplitRun {
+                    ns: &pending.ns,
+                    namespace: pending.namespace,
+                    program: &program,
+                };
+                run.run("", input, Some(child)).await?;
             }
             LoadProgram::Persistent(mut loader) => {
-                for part in parts {
-                    loader.load(&part).await?;
-                }
+                loader.load(&pending.ns, input).await?;
                 loaders.insert((pending.namespace.to_owned(), program), *loader);
             }
         }
@@ -158,7 +155,53 @@ pub(crate) async fn load(pending: PendingLoad<'_>) -> Result<Loaders, Failure> {
     Ok(loaders)
 }
 
-/// Writes the whole input to a program that exits at its end, and waits for the exit.
+/// Runs of a program that exits at the end of its input, one for each part of an input.
+struct SplitRun<'r> {
+    ns: &'r NetNs,
+    namespace: &'r str,
+    program: &'r str,
+}
+
+impl SplitRun<'_> {
+    /// Writes the input in as many parts as necessary. The first part follows `prefix` and goes to
+    /// `waiting`, which is already running.
+    async fn run(
+        &self,
+        mut prefix: &str,
+        input: &str,
+        mut waiting: Option<Child>,
+    ) -> Result<(), Failure> {
+        let Self {
+            ns,
+            namespace,
+            program,
+        } = *self;
+        let mut parts = VecDeque::from(batches::split_for_program(program, input));
+        while let Some(part) = parts.pop_front() {
+            let child = match waiting.take() {
+                Some(child) => child,
+                None => start_single_input(ns, namespace, program)?,
+            };
+            let mut text = Cow::Borrowed(part.text.as_ref());
+            if !prefix.is_empty() {
+                text = Cow::Owned(format!("{prefix}{text}"));
+            }
+            match run_to_end(child, namespace, program, &text).await {
+                Ok(()) => prefix = "",
+                Err(failure) => {
+                    let rest = part.divide(program, &failure);
+                    let rest = rest.ok_or_else(|| part.locate(failure))?;
+                    rest.into_iter()
+                        .rev()
+                        .for_each(|part| parts.push_front(part));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes one part of the input to a program that exits at its end, and waits for the exit.
 async fn run_to_end(
     child: Child,
     namespace: &str,
@@ -192,18 +235,12 @@ pub(crate) async fn change_tables(
     for table in &change.remove {
         let _ = writeln!(input, "delete table {table}");
     }
-    for part in batches::split_for_program(NFT, change.add.text()) {
-        input.push_str(&part);
-        run_to_end(
-            start_single_input(ns, namespace, NFT)?,
-            namespace,
-            NFT,
-            &input,
-        )
-        .await?;
-        input.clear();
-    }
-    Ok(())
+    let run = SplitRun {
+        ns,
+        namespace,
+        program: NFT,
+    };
+    run.run(&input, change.add.text(), None).await
 }
 
 /// Flushes the nftables sets that rules fill, which contain the client affinity.

@@ -10,7 +10,7 @@ use crate::nft::{Chain, Ruleset, Set, Table};
 
 /// Maximum netlink size of a batch, in bytes. The default size of the buffer is 212,992 bytes
 /// (`net.core.wmem_default`).
-const MAX_BATCH_SIZE: usize = 120_000;
+pub const MAX_BATCH_SIZE: usize = 120_000;
 
 /// Maximum netlink size of a rule, in bytes: a constant, and a factor for the length of its text.
 const RULE_SIZE: (usize, usize) = (200, 10);
@@ -18,18 +18,21 @@ const RULE_SIZE: (usize, usize) = (200, 10);
 /// Netlink size of a chain, a set or an element, as for rules.
 const ITEM_SIZE: (usize, usize) = (200, 3);
 
-/// Splits input for `nft -f` into batches, to be loaded in order. The first batches declare sets
-/// and chains, the others add rules and elements. A text that is small enough or cannot be parsed
-/// stays one batch.
+/// Splits input for `nft -f` into batches of at most `limit` bytes of netlink, to be loaded in
+/// order. The first batches declare sets and chains, the others add rules and elements. A text that
+/// is small enough or cannot be parsed stays one batch.
 #[must_use]
-pub fn split_batches(text: &str) -> Vec<String> {
-    if text.len().saturating_mul(RULE_SIZE.1) <= MAX_BATCH_SIZE {
+pub fn split_batches(text: &str, limit: usize) -> Vec<String> {
+    if text.len().saturating_mul(RULE_SIZE.1) <= limit {
         return vec![text.to_owned()];
     }
     let Ok(ruleset) = parse(text) else {
         return vec![text.to_owned()];
     };
-    let mut builder = BatchBuilder::default();
+    let mut builder = BatchBuilder {
+        limit,
+        ..BatchBuilder::default()
+    };
     for table in &ruleset.tables {
         let lines = table.other_objects.iter().flat_map(|other| &other.body);
         let size = lines.map(|line| estimate_size(ITEM_SIZE, line)).sum();
@@ -37,21 +40,14 @@ pub fn split_batches(text: &str) -> Vec<String> {
             part.other_objects.clone_from(&table.other_objects);
         });
         for set in &table.sets {
-            let declared = Set {
-                elements: Vec::new(),
-                ..set.clone()
-            };
+            let declared = set.declaration();
             builder.add(table, estimate_set_size(&declared), |part| {
                 part.sets.push(declared);
             });
         }
         for chain in &table.chains {
-            let declared = Chain {
-                rules: Vec::new(),
-                ..chain.clone()
-            };
             builder.add(table, estimate_size(ITEM_SIZE, &chain.name), |part| {
-                part.chains.push(declared);
+                part.chains.push(chain.declaration());
             });
         }
     }
@@ -60,40 +56,46 @@ pub fn split_batches(text: &str) -> Vec<String> {
     for table in &ruleset.tables {
         for chain in &table.chains {
             for rule in &chain.rules {
-                builder.add(
-                    table,
-                    estimate_size(RULE_SIZE, &rule.text),
-                    |part| match part.chains.last_mut() {
-                        Some(last_chain) if last_chain.name == chain.name => {
-                            last_chain.rules.push(rule.clone());
-                        }
-                        _ => part.chains.push(Chain {
-                            rules: vec![rule.clone()],
-                            ..Chain::regular(chain.name.as_str())
-                        }),
-                    },
-                );
+                let size = estimate_size(RULE_SIZE, &rule.text);
+                builder.add(table, size, |part| {
+                    let last = last_or_new(
+                        &mut part.chains,
+                        |last| last.name == chain.name,
+                        || Chain::regular(chain.name.as_str()),
+                    );
+                    last.rules.push(rule.clone());
+                });
             }
         }
         for set in &table.sets {
             for element in &set.elements {
                 let text = element.value.as_ref().map_or(0, String::len) + element.key.len();
                 builder.add(table, ITEM_SIZE.0 + ITEM_SIZE.1 * text, |part| {
-                    match part.sets.last_mut() {
-                        Some(last_set) if last_set.name == set.name => {
-                            last_set.elements.push(element.clone());
-                        }
-                        _ => part.sets.push(Set {
-                            elements: vec![element.clone()],
-                            ..set.clone()
-                        }),
-                    }
+                    let last = last_or_new(
+                        &mut part.sets,
+                        |last| last.name == set.name,
+                        || set.declaration(),
+                    );
+                    last.elements.push(element.clone());
                 });
             }
         }
     }
     builder.finish_batch();
     builder.finished
+}
+
+/// Returns the last item if it matches, or appends a new one.
+fn last_or_new<T>(
+    items: &mut Vec<T>,
+    is_match: impl Fn(&T) -> bool,
+    new: impl FnOnce() -> T,
+) -> &mut T {
+    if !items.last().is_some_and(is_match) {
+        items.push(new());
+    }
+    let index = items.len() - 1;
+    &mut items[index]
 }
 
 fn estimate_size((base, per_byte): (usize, usize), text: &str) -> usize {
@@ -108,6 +110,7 @@ fn estimate_set_size(set: &Set) -> usize {
 /// Batches under construction.
 #[derive(Debug, Default)]
 struct BatchBuilder {
+    limit: usize,
     finished: Vec<String>,
     current: Ruleset,
     current_size: usize,
@@ -117,19 +120,14 @@ impl BatchBuilder {
     /// Adds an item of a table to the last batch. Starts a new batch if the last one would become
     /// too large.
     fn add(&mut self, table: &Table, weight: usize, add: impl FnOnce(&mut Table)) {
-        if self.current_size + weight > MAX_BATCH_SIZE {
+        if self.current_size + weight > self.limit {
             self.finish_batch();
         }
         self.current_size += weight;
         let is_same_table =
             |last: &Table| (&last.family, &last.name) == (&table.family, &table.name);
         if !self.current.tables.last().is_some_and(is_same_table) {
-            self.current.tables.push(Table {
-                sets: Vec::new(),
-                chains: Vec::new(),
-                other_objects: Vec::new(),
-                ..table.clone()
-            });
+            self.current.tables.push(table.header());
         }
         if let Some(last) = self.current.tables.last_mut() {
             add(last);
@@ -170,7 +168,7 @@ mod tests {
             entries.join(", "),
             rules.concat()
         );
-        let parts = split_batches(&text);
+        let parts = split_batches(&text, MAX_BATCH_SIZE);
         assert!(parts.len() > 3, "{}", parts.len());
         assert!(parts[0].contains("chain b") && !parts[0].contains("jump b"));
         let mut found = (Vec::new(), Vec::new());
@@ -190,8 +188,8 @@ mod tests {
     #[test]
     fn split_batches_small_or_invalid_text_is_one_batch() {
         let small = "table ip t {\n}\n".to_owned();
-        assert_eq!(split_batches(&small), [small]);
+        assert_eq!(split_batches(&small, MAX_BATCH_SIZE), [small]);
         let invalid = "hello\n".repeat(10_000);
-        assert_eq!(split_batches(&invalid), [invalid]);
+        assert_eq!(split_batches(&invalid, MAX_BATCH_SIZE), [invalid]);
     }
 }

@@ -5,14 +5,17 @@ mod canonical;
 mod chain;
 mod elements;
 mod first_lines;
+mod meaning;
 mod model;
 mod parser;
+mod references;
 mod tokens;
 
-pub use batches::split_batches;
+pub use batches::{MAX_BATCH_SIZE, split_batches};
 pub use canonical::canonical;
 pub use model::*;
 pub use parser::parse_ruleset;
+pub use references::References;
 pub use tokens::{Token, tokenize};
 
 use crate::input::{InputError, ProgramInput};

@@ -130,6 +130,19 @@ impl Table {
         format!("{} {}", self.family, self.name)
     }
 
+    /// Returns the table without its sets, chains and other objects.
+    #[must_use]
+    pub fn header(&self) -> Self {
+        Self {
+            family: self.family.clone(),
+            name: self.name.clone(),
+            comment: self.comment.clone(),
+            flags: self.flags.clone(),
+            line: self.line,
+            ..Self::default()
+        }
+    }
+
     /// Returns the chain with a name. `None` if there is none.
     #[must_use]
     pub fn chain(&self, name: &str) -> Option<&Chain> {
@@ -140,6 +153,25 @@ impl Table {
     #[must_use]
     pub fn set(&self, name: &str) -> Option<&Set> {
         self.sets.iter().find(|set| set.name == name)
+    }
+}
+
+impl Set {
+    /// Returns the set without its elements.
+    #[must_use]
+    pub fn declaration(&self) -> Self {
+        Self {
+            is_map: self.is_map,
+            name: self.name.clone(),
+            type_line: self.type_line.clone(),
+            flags: self.flags.clone(),
+            timeout: self.timeout,
+            size: self.size,
+            comment: self.comment.clone(),
+            properties: self.properties.clone(),
+            elements: Vec::new(),
+            line: self.line,
+        }
     }
 }
 
@@ -194,9 +226,37 @@ impl Chain {
         }
     }
 
+    /// Returns the chain without its rules.
+    #[must_use]
+    pub fn declaration(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            hook: self.hook.clone(),
+            comment: self.comment.clone(),
+            rules: Vec::new(),
+            line: self.line,
+        }
+    }
+
     /// Appends a rule without a comment.
     pub fn push_rule(&mut self, text: impl Into<String>) {
         self.rules.push(Rule::new(text));
+    }
+}
+
+impl Hook {
+    /// Returns the type, hook, devices and priority: `filter input priority 0`.
+    #[must_use]
+    pub fn attachment(&self) -> String {
+        let Self {
+            kind,
+            hook,
+            device,
+            priority,
+            ..
+        } = self;
+        let space = if device.is_empty() { "" } else { " " };
+        format!("{kind} {hook}{space}{device} priority {priority}")
     }
 }
 
