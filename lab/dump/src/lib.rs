@@ -9,6 +9,7 @@ pub mod compare;
 mod difference;
 pub mod folder;
 mod lists;
+pub mod nft_owner;
 pub mod node;
 pub mod owner;
 mod proxy;

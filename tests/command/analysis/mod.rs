@@ -2,5 +2,6 @@
 
 mod bisect;
 mod explain;
+mod nft_changes;
 mod verify;
 mod why;

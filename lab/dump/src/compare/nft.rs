@@ -1,17 +1,13 @@
 //! Compares two nftables rulesets by their meaning. The order of tables, sets, chains and entries
-//! and the notation of rules ([`canonical()`]) are ignored; the order of rules within a chain is
+//! and the notation of rules ([`svclab_ruleset::nft::canonical()`]) are ignored; the order of rules within a chain is
 //! significant.
 
 use indexmap::IndexSet;
 
 use crate::difference::{Difference, DumpChange, DumpLocation, Owner, Side};
 use crate::lists::{self, ListItem};
-use svclab_ruleset::nft::canonical;
-use svclab_ruleset::nft::{Chain, Element, Hook, Ruleset, Set, Table, TableObject};
-
-/// Default maximum number of entries of a set to which rules add entries. (Linux v6.12,
-/// `nft_dynset_init` in `net/netfilter/nft_dynset.c`.)
-const DYNAMIC_SIZE: u64 = 65_535;
+use crate::nft_owner;
+use svclab_ruleset::nft::{Chain, Hook, Ruleset, Set, Table, TableObject};
 
 /// Returns the differences of `second` from `first`.
 #[must_use]
@@ -62,11 +58,7 @@ fn compare_table_contents(
     for (name, pair) in pairs(&first_table.sets, &second_table.sets, |set| {
         set.name.clone()
     }) {
-        let place = DumpLocation::NftSet {
-            table: table.to_owned(),
-            name,
-        };
-        compare_set(diff, &place, &pair);
+        compare_set(diff, table, &name, &pair);
     }
     for (chain, pair) in pairs(&first_table.chains, &second_table.chains, |chain| {
         chain.name.clone()
@@ -76,22 +68,16 @@ fn compare_table_contents(
             table: table.to_owned(),
             chain: chain.clone(),
         };
-        let owner = chain_owner(table, &chain);
+        let owner = nft_owner::chain_owner(table, &chain);
         compare_chain(diff, &place, &pair, owner.as_ref());
     }
     let place = DumpLocation::NftTable {
         table: table.to_owned(),
     };
     let other_items = |others: &[TableObject]| -> Vec<ListItem> {
-        let items = others.iter().map(|other| {
-            let body = other.body.iter().map(|line| canonical(line));
-            let key = format!(
-                "{} {{ {} }}",
-                other.head,
-                body.collect::<Vec<_>>().join("; ")
-            );
-            ListItem::from_text(key, other.line)
-        });
+        let items = others
+            .iter()
+            .map(|other| ListItem::from_text(other.canonical(), other.line));
         let mut items: Vec<ListItem> = items.collect();
         items.sort_by(|a, b| a.key.cmp(&b.key));
         items
@@ -168,37 +154,15 @@ fn pairs<'n, N>(
     names.into_iter().filter_map(pair).collect()
 }
 
-fn compare_set(diff: &mut NftDiff, place: &DumpLocation, pair: &Pair<'_, Set>) {
+fn compare_set(diff: &mut NftDiff, table: &str, name: &str, pair: &Pair<'_, Set>) {
+    let place = &DumpLocation::NftSet {
+        table: table.to_owned(),
+        name: name.to_owned(),
+    };
     let empty = Set::default();
     let (first_set, second_set) = match *pair {
         Pair::Both(one, other) => {
-            let kind = |set: &Set| if set.is_map { "map" } else { "set" };
-            diff.value(place, "kind", Some(&kind(one)), Some(&kind(other)));
-            let holds = |set: &Set| canonical(&set.type_line);
-            diff.value(
-                place,
-                "element type",
-                Some(&holds(one)),
-                Some(&holds(other)),
-            );
-            diff.value(place, "flags", flags(one).as_ref(), flags(other).as_ref());
-            let seconds = |set: &Set| set.timeout.map(|timeout| format!("{timeout}s"));
-            let (a, b) = (seconds(one), seconds(other));
-            diff.value(place, "timeout", a.as_ref(), b.as_ref());
-            diff.value(place, "size", size(one).as_ref(), size(other).as_ref());
-            diff.value(
-                place,
-                "comment",
-                one.comment.as_ref(),
-                other.comment.as_ref(),
-            );
-            let properties = |set: &Set| {
-                let mut properties_of_set = set.properties.clone();
-                properties_of_set.sort_unstable();
-                (!properties_of_set.is_empty()).then(|| properties_of_set.join("; "))
-            };
-            let (a, b) = (properties(one), properties(other));
-            diff.value(place, "properties", a.as_ref(), b.as_ref());
+            compare_declarations(diff, place, one, other);
             (one, other)
         }
         Pair::One(only, set) => {
@@ -206,7 +170,7 @@ fn compare_set(diff: &mut NftDiff, place: &DumpLocation, pair: &Pair<'_, Set>) {
             diff.add(
                 place,
                 DumpChange::Whole { only, line },
-                set_owner(place, set),
+                nft_owner::chain_owner(table, &set.name),
             );
             match only {
                 Side::First => (set, &empty),
@@ -219,7 +183,7 @@ fn compare_set(diff: &mut NftDiff, place: &DumpLocation, pair: &Pair<'_, Set>) {
     }
     let entries = |set: &Set| -> Vec<ListItem> {
         let items = set.elements.iter().map(|element| ListItem {
-            key: canonical_element(element),
+            key: element.canonical(),
             source_text: element.to_string(),
             line: element.line,
         });
@@ -229,30 +193,43 @@ fn compare_set(diff: &mut NftDiff, place: &DumpLocation, pair: &Pair<'_, Set>) {
     };
     for change in lists::compare(&entries(first_set), &entries(second_set)) {
         let owner = match &change {
-            DumpChange::Item { item, .. } => element_owner(item),
-            _ => None,
+            DumpChange::Item { item, .. } => nft_owner::element_owner(table, name, item),
+            _ => nft_owner::chain_owner(table, name),
         };
-        let owner = owner.or_else(|| set_owner(place, first_set));
         diff.add(place, change, owner);
     }
 }
 
-/// Returns the canonical text of an entry, including its comment.
-fn canonical_element(element: &Element) -> String {
-    let comment = element.comment.as_deref().unwrap_or_default();
-    let value = element.value.as_deref().map(canonical).unwrap_or_default();
-    format!("{} : {value} \"{comment}\"", canonical(&element.key))
+/// Compares the properties of two sets with the same name.
+fn compare_declarations(
+    diff: &mut NftDiff,
+    place: &DumpLocation,
+    first_set: &Set,
+    second_set: &Set,
+) {
+    let sides = [first_set, second_set];
+    let [first, second] = sides.map(Set::canonical_declaration);
+    let mut add = |property: &str, render: fn(&Set) -> Option<String>| {
+        let (a, b) = (render(&first), render(&second));
+        diff.value(place, property, a.as_ref(), b.as_ref());
+    };
+    add("kind", |set| {
+        Some(if set.is_map { "map" } else { "set" }.to_owned())
+    });
+    add("element type", |set| Some(set.type_line.clone()));
+    add("flags", |set| joined(&set.flags, ","));
+    add("timeout", |set| {
+        set.timeout.map(|timeout| format!("{timeout}s"))
+    });
+    add("size", |set| set.size.map(|size| size.to_string()));
+    add("properties", |set| joined(&set.properties, "; "));
+    let [a, b] = sides.map(|set| set.comment.as_ref());
+    diff.value(place, "comment", a, b);
 }
 
-fn flags(set: &Set) -> Option<String> {
-    let mut flags = set.flags.clone();
-    flags.sort_unstable();
-    (!flags.is_empty()).then(|| flags.join(","))
-}
-
-fn size(set: &Set) -> Option<u64> {
-    let dynamic = set.flags.iter().any(|flag| flag == "dynamic");
-    set.size.or(dynamic.then_some(DYNAMIC_SIZE))
+/// Joins texts. `None` if there are none.
+fn joined(texts: &[String], separator: &str) -> Option<String> {
+    (!texts.is_empty()).then(|| texts.join(separator))
 }
 
 fn compare_chain(
@@ -265,24 +242,6 @@ fn compare_chain(
     let before = diff.0.len();
     let (first_chain, second_chain) = match *pair {
         Pair::Both(one, other) => {
-            let hook_property =
-                |chain: &Chain, render: fn(&Hook) -> String| chain.hook.as_ref().map(render);
-            let hook: fn(&Hook) -> String = |hook| {
-                let Hook {
-                    kind,
-                    hook,
-                    device,
-                    priority,
-                    ..
-                } = hook;
-                let hook_text = format!("{kind} {hook} {device}");
-                format!("{} priority {priority}", hook_text.trim_end())
-            };
-            let policy: fn(&Hook) -> String = |hook| hook.policy.clone();
-            for (property, of_hook) in [("hook", hook), ("policy", policy)] {
-                let (a, b) = (hook_property(one, of_hook), hook_property(other, of_hook));
-                diff.value(place, property, a.as_ref(), b.as_ref());
-            }
             diff.value(
                 place,
                 "comment",
@@ -300,6 +259,11 @@ fn compare_chain(
             }
         }
     };
+    let sides = [first_chain, second_chain];
+    let [a, b] = sides.map(|chain| chain.hook.as_ref().map(Hook::attachment));
+    diff.value(place, "hook", a.as_ref(), b.as_ref());
+    let [a, b] = sides.map(|chain| chain.hook.as_ref().map(|hook| &hook.policy));
+    diff.value(place, "policy", a, b);
     let written =
         |chain: &Chain| -> Vec<String> { chain.rules.iter().map(ToString::to_string).collect() };
     let (a, b) = (written(first_chain), written(second_chain));
@@ -308,11 +272,7 @@ fn compare_chain(
             let rules = chain.rules.iter().zip(written);
             rules
                 .map(|(rule, written)| ListItem {
-                    key: format!(
-                        "{} \"{}\"",
-                        canonical(&rule.text),
-                        rule.comment.as_deref().unwrap_or_default()
-                    ),
+                    key: rule.canonical(),
                     source_text: written,
                     line: rule.line,
                 })
@@ -324,47 +284,6 @@ fn compare_chain(
     }
     for difference in &mut diff.0[before..] {
         difference.owner = owner.cloned();
-    }
-}
-
-/// Returns the owner of a chain by its name: a service or, in kube-proxy's table, kube-proxy.
-fn chain_owner(table: &str, chain: &str) -> Option<Owner> {
-    let is_kube_proxys = table.ends_with(" kube-proxy");
-    let component = is_kube_proxys.then(|| Owner::Component("kube-proxy".to_owned()));
-    service_in_name(chain).or(component)
-}
-
-/// Returns the service port in a name such as `service-HASH-default/web/tcp/http`.
-fn service_in_name(name: &str) -> Option<Owner> {
-    let (_, rest) = name.split_once('-')?;
-    let (_, rest) = rest.split_once('-')?;
-    let rest = rest.split_once("__").map_or(rest, |(service, _)| service);
-    let parts: Vec<&str> = rest.split('/').collect();
-    match parts.as_slice() {
-        [namespace, service, _, ""] => Some(Owner::Service(format!("{namespace}/{service}"))),
-        [namespace, service, _, port] => {
-            Some(Owner::Service(format!("{namespace}/{service}:{port}")))
-        }
-        _ => None,
-    }
-}
-
-/// Returns the owner of an entry, according to its comment or to its target chain.
-fn element_owner(written: &str) -> Option<Owner> {
-    if let Some((_, rest)) = written.split_once(" comment \"")
-        && let Some((name, _)) = rest.split_once('"')
-        && name.contains('/')
-    {
-        return Some(Owner::Service(name.to_owned()));
-    }
-    let (_, chain) = written.split_once(" : goto ")?;
-    service_in_name(chain)
-}
-
-fn set_owner(place: &DumpLocation, set: &Set) -> Option<Owner> {
-    match place {
-        DumpLocation::NftSet { table, .. } => chain_owner(table, &set.name),
-        _ => None,
     }
 }
 

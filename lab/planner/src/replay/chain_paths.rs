@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use svclab_ruleset::iptables::TableRules;
-use svclab_ruleset::nft;
+use svclab_ruleset::nft::{self, References};
 
 /// A chain, with the paths of jumps that lead to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -42,30 +42,24 @@ pub fn from_iptables(table: &TableRules, chain: &str) -> ChainPaths {
 /// Returns a chain of an nftables table with the jumps to it.
 pub fn from_nft(table: &nft::Table, chain: &str) -> ChainPaths {
     let mut jumps: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut add_jumps = |from: &str, text: &str| {
-        let mut words = text.split([' ', ',', '}']);
-        while let Some(word) = words.next() {
-            if matches!(word, "jump" | "goto")
-                && let Some(to) = words.next()
-            {
-                jumps
-                    .entry(to.to_owned())
-                    .or_default()
-                    .insert(from.to_owned());
-            }
+    let mut add_jumps = |from: &str, references: References<'_>| {
+        for to in references.chains {
+            jumps
+                .entry(to.to_owned())
+                .or_default()
+                .insert(from.to_owned());
         }
     };
     for from in &table.chains {
         for rule in &from.rules {
-            add_jumps(&from.name, &rule.text);
+            let references = References::parse(&rule.text);
             // A rule that looks up a map can jump to each chain in the map.
-            for set in table.sets.iter().filter(|set| set.is_map) {
-                if rule.text.contains(&format!("@{}", set.name)) {
-                    for element in &set.elements {
-                        add_jumps(&from.name, element.value.as_deref().unwrap_or_default());
-                    }
-                }
+            let maps = references.sets.iter().filter_map(|name| table.set(name));
+            for element in maps.flat_map(|map| &map.elements) {
+                let value = element.value.as_deref().unwrap_or_default();
+                add_jumps(&from.name, References::parse(value));
             }
+            add_jumps(&from.name, references);
         }
     }
     let hooked: BTreeSet<&str> = table

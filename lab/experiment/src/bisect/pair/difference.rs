@@ -49,17 +49,19 @@ pub enum Kind {
     Forwarding,
     /// Sysctl.
     Sysctl,
-    /// Options of an ipset.
+    /// Options of an ipset, or type and flags of an nftables set or map.
     Set,
-    /// Entry of an ipset.
+    /// Entry of an ipset, or element of an nftables set or map.
     SetEntry,
     /// iptables variant that loads the rules: legacy or nft.
     Backend,
-    /// Policy of a built-in chain.
+    /// Policy of a chain that the kernel calls.
     Policy,
-    /// Rule of an iptables chain.
+    /// Rule of an iptables or nftables chain.
     Rule,
-    /// nftables table.
+    /// Type, hook, devices and priority of an nftables chain.
+    Chain,
+    /// Flags of an nftables table, or an object of it that is neither a set nor a chain.
     Table,
     /// IPVS virtual server: its existence or its settings.
     VirtualServer,

@@ -1,9 +1,11 @@
 //! Collects the differences of a pair and which of them depend on each other.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::Hash;
 
 use crate::bisect::merge::{self, Merged};
+use svclab_dump::Owner;
 use svclab_ruleset::ipvs::VirtualServerKey;
 
 use super::difference::{Difference, Kind};
@@ -43,6 +45,23 @@ pub enum OwnerKey {
     Server(VirtualServerKey),
     /// Interface.
     Link(String),
+    /// Known owner.
+    Known(Owner),
+}
+
+impl From<Option<Owner>> for OwnerKey {
+    fn from(owner: Option<Owner>) -> Self {
+        owner.map_or(Self::Unknown, Self::Known)
+    }
+}
+
+/// Jump from one object to another, such as from a chain to a chain.
+#[derive(Debug, Clone)]
+pub struct Jump<N> {
+    pub from: N,
+    pub to: N,
+    /// Difference that decides about the jump. `None` if both sides have it.
+    pub difference: Option<usize>,
 }
 
 /// Location and kind of differences.
@@ -98,6 +117,18 @@ impl DifferenceGraph {
         describe: impl Fn(&T) -> (String, OwnerKey),
     ) -> Merged<T> {
         let meaning = |item: &T| format!("{item:?}");
+        self.add_with_meaning(scope, [good, bad], meaning, name, describe)
+    }
+
+    /// Merges lists like [`Self::add_keyed`]. Items with equal meaning do not differ.
+    pub fn add_with_meaning<T: Clone, M: Eq + Hash, N: Eq + Hash>(
+        &mut self,
+        scope: &Scope<'_>,
+        [good, bad]: [&[T]; 2],
+        meaning: impl Fn(&T) -> M,
+        name: impl Fn(&T) -> N,
+        describe: impl Fn(&T) -> (String, OwnerKey),
+    ) -> Merged<T> {
         let merged = merge::merge_keyed(good, bad, meaning, name, self.next_index());
         self.add(scope, &merged, good, bad, describe);
         merged
@@ -120,6 +151,24 @@ impl DifferenceGraph {
         if let Some(first) = indices.next() {
             indices.for_each(|index| self.join(first, index));
         }
+    }
+
+    /// Joins all differences whose jumps could form a loop with only some of them selected. The
+    /// kernel rejects such rules.
+    pub fn join_loops<N: Eq + Hash>(&mut self, jumps: &[Jump<N>]) {
+        let mut remaining: Vec<&Jump<N>> = jumps.iter().collect();
+        // Repeatedly removes jumps to objects that have no jump, and jumps from objects to which
+        // nothing jumps. Only loops, and jumps between loops, are left.
+        loop {
+            let before = remaining.len();
+            let sources: HashSet<&N> = remaining.iter().map(|jump| &jump.from).collect();
+            let targets: HashSet<&N> = remaining.iter().map(|jump| &jump.to).collect();
+            remaining.retain(|jump| targets.contains(&jump.from) && sources.contains(&jump.to));
+            if remaining.len() == before {
+                break;
+            }
+        }
+        self.join_all(remaining.into_iter().filter_map(|jump| jump.difference));
     }
 
     fn find_root(&self, mut index: usize) -> usize {

@@ -5,7 +5,8 @@
 //!
 //! - an interface with its peer and everything on it,
 //! - a route with the address that reaches its next hop,
-//! - rules whose jumps could form a loop.
+//! - rules whose jumps could form a loop,
+//! - the declaration of an nftables set with its elements and the rules that use it.
 //!
 //! A chain or set of only one plan exists as soon as a rule jumps to it or uses it, or it has
 //! content.
@@ -14,6 +15,7 @@ mod difference;
 mod graph;
 mod iptables;
 mod network;
+mod nft;
 mod rules;
 mod sets;
 #[cfg(test)]
@@ -29,6 +31,7 @@ pub use difference::{Difference, Kind};
 use graph::{DifferenceGraph, DifferenceNode, OwnerKey, Scope};
 use iptables::MergedIptables;
 use network::MergedNetwork;
+use nft::MergedTables;
 use sets::MergedSets;
 use svclab_dump::owner::{Owners, link_owner};
 use svclab_dump::{NodeDump, Owner};
@@ -39,7 +42,6 @@ use svclab_ruleset::input::InputError;
 use svclab_ruleset::iptables::IptablesRules;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::ipvs::{RealServer, Timeouts, VirtualServer, VirtualServerKey};
-use svclab_ruleset::nft::{self, Ruleset};
 use svclab_ruleset::tool::DumpedBackend;
 
 /// Reason why two plans cannot be merged.
@@ -120,7 +122,7 @@ struct MergedNamespace {
     network: MergedNetwork,
     sets: MergedSets,
     rules: MergedIptables,
-    nft_tables: Merged<nft::Table>,
+    nft_tables: MergedTables,
     ipvs: Merged<VirtualServer>,
     /// Real servers of each virtual server.
     real_servers: HashMap<VirtualServerKey, Merged<RealServer>>,
@@ -347,6 +349,7 @@ fn find_owner(owners: &Owners, owned: &OwnerKey) -> Option<Owner> {
         OwnerKey::Set { set, entry } => owners.set_owner(set, entry.as_deref()),
         OwnerKey::Server(server) => owners.server_owner(server),
         OwnerKey::Link(name) => link_owner(name),
+        OwnerKey::Known(owner) => Some(owner.clone()),
     }
 }
 
@@ -437,31 +440,13 @@ impl MergedNamespace {
         let network = MergedNetwork::new(good, bad, graph);
         let sets = MergedSets::new(namespace, &good.ipset, &bad.ipset, graph)?;
         let rules = MergedIptables::new(good, bad, graph)?;
-        let tables = |side: &Namespace| {
-            let unreadable = |error: InputError| PairError::Tables {
-                namespace: namespace.to_owned(),
-                why: error.to_string(),
-            };
-            side.nft.state().cloned().map_err(unreadable)
+        let unreadable = |error: InputError| PairError::Tables {
+            namespace: namespace.to_owned(),
+            why: error.to_string(),
         };
-        let describe =
-            |table: &nft::Table| (format!("table {}", table.full_name()), OwnerKey::Unknown);
-        let (good_tables, bad_tables) = (tables(good)?.tables, tables(bad)?.tables);
-        // Tables from a file also hold their line numbers, which are no difference.
-        let tables = merge::merge_keyed(
-            &good_tables,
-            &bad_tables,
-            ToString::to_string,
-            nft::Table::full_name,
-            graph.next_index(),
-        );
-        graph.add(
-            &make_scope(Kind::Table, "nft"),
-            &tables,
-            &good_tables,
-            &bad_tables,
-            describe,
-        );
+        let good_tables = good.nft.state().map_err(unreadable)?;
+        let bad_tables = bad.nft.state().map_err(unreadable)?;
+        let tables = MergedTables::new(namespace, good_tables, bad_tables, graph);
         let (ipvs, real) = merge_virtual_servers(good, bad, graph);
         let list_timeouts =
             |side: &Namespace| -> Vec<Timeouts> { side.ipvs_timeouts.into_iter().collect() };
@@ -510,8 +495,7 @@ impl MergedNamespace {
         self.rules.collect_sets(with, &mut named);
         namespace.ipset = self.sets.build(with, named).into();
         [namespace.iptables, namespace.other_iptables] = self.rules.build(with);
-        let tables = self.nft_tables.selected(with).cloned().collect();
-        namespace.nft = Ruleset { tables }.into();
+        namespace.nft = self.nft_tables.build(with).into();
         let servers = self.ipvs.selected(with).map(|server| {
             let real = self.real_servers.get(&server.key).into_iter();
             VirtualServer {

@@ -4,13 +4,13 @@
 //! it. Therefore every jump has its target, whatever differences are selected.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use indexmap::{IndexMap, IndexSet};
 
 use super::PairError;
 use super::difference::Kind;
-use super::graph::{DifferenceGraph, OwnerKey, Scope};
+use super::graph::{DifferenceGraph, Jump, OwnerKey, Scope};
 use crate::bisect::merge::{self, Merged};
 use svclab_dump::compare::iptables::{Order, normalized_rules};
 use svclab_ruleset::input::Input;
@@ -250,42 +250,19 @@ impl ChainContext<'_> {
 }
 
 impl MergedTable {
-    /// Joins all differences whose jumps could form a loop with only some of them selected. The
-    /// kernel rejects such rules.
+    /// Joins differences whose jumps could form a loop.
     fn join_loops(&self, graph: &mut DifferenceGraph) {
-        let mut jumps: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for (name, chain) in &self.chains {
-            let targets = chain
-                .rules
-                .slots
-                .iter()
-                .filter_map(|slot| slot.item.target.as_deref());
-            let targets = targets.filter(|target| self.chains.contains_key(*target));
-            jumps.insert(name, targets.collect());
-        }
-        // Repeatedly removes chains that jump to no remaining chain and chains that no remaining
-        // chain jumps to. Only loops, and chains between loops, are left.
-        loop {
-            let before: usize = jumps.values().map(BTreeSet::len).sum();
-            let jumped_to: BTreeSet<&str> = jumps.values().flatten().copied().collect();
-            jumps.retain(|name, targets| !targets.is_empty() && jumped_to.contains(name));
-            let remaining: BTreeSet<&str> = jumps.keys().copied().collect();
-            for targets in jumps.values_mut() {
-                targets.retain(|target| remaining.contains(target));
-            }
-            if jumps.values().map(BTreeSet::len).sum::<usize>() == before {
-                break;
-            }
-        }
-        let in_loop = |target: &str| jumps.contains_key(target);
-        let joined = jumps.keys().flat_map(|name| {
-            let slots = self.chains[*name].rules.slots.iter();
-            slots.filter_map(|slot| {
-                let target = slot.item.target.as_deref()?;
-                slot.origin.difference().filter(|_| in_loop(target))
+        let chains = self.chains.iter();
+        let jumps = chains.flat_map(|(name, chain)| {
+            chain.rules.slots.iter().filter_map(move |slot| {
+                Some(Jump {
+                    from: name.as_str(),
+                    to: slot.item.target.as_deref()?,
+                    difference: slot.origin.difference(),
+                })
             })
         });
-        graph.join_all(joined.collect::<Vec<_>>());
+        graph.join_loops(&jumps.collect::<Vec<_>>());
     }
 
     fn build(&self, with: &impl Fn(usize) -> bool) -> TableScript {
