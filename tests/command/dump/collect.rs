@@ -1,5 +1,5 @@
 //! Tests `scripts/collect-node` on nodes of labs: under each supported shell, with and without
-//! optional programs, and with `--redact`.
+//! optional programs, and with its options.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -151,6 +151,13 @@ fn collect_node_every_shell_writes_complete_dump() {
             "{shell:?}"
         );
         assert!(settings.keys().all(|key| !key.contains("fastopen_key")));
+        let conntrack = "net.netfilter.nf_conntrack_tcp_timeout_established";
+        assert!(settings.contains_key(conntrack), "{shell:?}");
+        assert!(
+            collected.text("tc-qdisc").contains("dev eth0 root"),
+            "{shell:?}"
+        );
+        assert!(!collected.has("conntrack-L"), "{shell:?}");
         let versions = collected.text("versions.txt");
         for version_line in ["kernel: Linux ", "iptables: iptables v", "(nf_tables)"] {
             assert!(versions.contains(version_line), "{shell:?}: {versions}");
@@ -185,6 +192,7 @@ fn collect_node_missing_programs_are_listed() {
         "sysctl",
         "gzip",
         "bridge",
+        "tc",
     ];
     let labs = Labs::with_running_case();
     let path = path_without_programs(&labs, &lacking);
@@ -196,6 +204,7 @@ fn collect_node_missing_programs_are_listed() {
             ("nft", "nft"),
             ("ipset-save", "ipset"),
             ("bridge-fdb", "bridge"),
+            ("tc-qdisc", "tc"),
         ] {
             let line = format!("{file}: {program} is not installed\n");
             assert!(missing.contains(&line), "{shell:?}: {missing}");
@@ -210,6 +219,75 @@ fn collect_node_missing_programs_are_listed() {
             stderr(&output).contains("gzip is not installed"),
             "{shell:?}"
         );
+    }
+}
+
+/// Runs commands on node-1 of a lab.
+fn run_on_node(labs: &Labs, script: &str) {
+    let exec = ["exec", "node-1", "--", "sh", "-ec", script];
+    let output = labs.runtime.run(&exec);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+/// Classes and filters of a shaping interface, and of one that mirrors packets.
+const TRAFFIC_CONTROL: &str = "\
+tc qdisc replace dev eth0 root handle 1: htb default 10
+tc class add dev eth0 parent 1: classid 1:10 htb rate 1mbit
+tc filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dst 192.168.50.77/32 flowid 1:10
+tc qdisc add dev eth0 clsact
+tc filter add dev eth0 ingress protocol ip prio 1 u32 match ip src 192.168.50.77/32 action mirred egress mirror dev lo
+";
+
+#[test]
+fn collect_node_lists_classes_and_filters() {
+    let labs = Labs::with_running_case();
+    run_on_node(&labs, TRAFFIC_CONTROL);
+    for shell in SHELLS {
+        let collected = Bundle::from_output(&collect(&labs, shell, None, &[]));
+        let qdiscs = collected.text("tc-qdisc");
+        assert!(qdiscs.contains("qdisc htb 1: dev eth0 root"), "{qdiscs}");
+        let classes = collected.text("tc-class");
+        assert!(
+            classes.starts_with("# tc class show dev eth0 parent 1:\nclass htb 1:10 "),
+            "{shell:?}: {classes}"
+        );
+        let filters = collected.text("tc-filter");
+        for line in [
+            "# tc filter show dev eth0 ingress\n",
+            "# tc filter show dev eth0 parent 1:\n",
+            " match c0a8324d/ffffffff at 12\n",
+            " match c0a8324d/ffffffff at 16\n",
+        ] {
+            assert!(filters.contains(line), "{shell:?}: {line}: {filters}");
+        }
+        let redacted = Bundle::from_output(&collect(&labs, shell, None, &["--redact"]));
+        let filters = redacted.text("tc-filter");
+        assert!(!filters.contains("c0a8324d"), "{shell:?}: {filters}");
+        assert!(filters.contains(" fh 800::800 "), "{shell:?}: {filters}");
+    }
+}
+
+#[test]
+fn collect_node_conntrack_lists_first_connections() {
+    let labs = Labs::with_running_case();
+    let sends = "for port in 1 2 3; do echo > /dev/udp/192.168.50.11/$port; done";
+    let exec = ["exec", "node-1", "--", "bash", "-c", sends];
+    assert_eq!(labs.runtime.run(&exec).status.code(), Some(0));
+    for shell in SHELLS {
+        let listed = |count: &str| {
+            let output = collect(&labs, shell, None, &["--conntrack", count]);
+            let collected = Bundle::from_output(&output);
+            let lines = collected.text("conntrack-L");
+            (lines, collected.text("missing.txt"))
+        };
+        let (lines, missing) = listed("2");
+        assert_eq!(lines.lines().count(), 2, "{shell:?}: {lines}");
+        assert!(lines.contains("src=192.168.50.11 "), "{shell:?}: {lines}");
+        let limit = "conntrack-L: only the first 2 ipv4 connections are listed\n";
+        assert!(missing.contains(limit), "{shell:?}: {missing}");
+        let (lines, missing) = listed("1000");
+        assert!(lines.lines().count() > 2, "{shell:?}: {lines}");
+        assert!(!missing.contains("conntrack-L"), "{shell:?}: {missing}");
     }
 }
 
@@ -258,7 +336,13 @@ fn collect_node_invalid_arguments_print_usage() {
         );
         text
     };
-    let outputs = [run(&["--help"]), run(&["--reduct"]), run(&["-o"])];
+    let outputs = [
+        run(&["--help"]),
+        run(&["--reduct"]),
+        run(&["-o"]),
+        run(&["--conntrack"]),
+        run(&["--conntrack", "all"]),
+    ];
     insta::assert_snapshot!(outputs.join("\n"));
 }
 
