@@ -79,6 +79,15 @@ pub enum DumpLocation {
         /// Address family of the rules.
         family: Family,
     },
+    /// Queueing disciplines, classes or filters of an interface.
+    TrafficControl {
+        /// Object of `tc`: `qdisc`, `class` or `filter`.
+        object: String,
+        /// Interface, followed by the hook or the parent of classes and filters: `eth0 ingress`.
+        place: String,
+    },
+    /// Tracked connections.
+    Connections,
     /// Sysctls of the kernel.
     Sysctls,
 }
@@ -195,6 +204,8 @@ impl fmt::Display for DumpLocation {
             Self::Link { name } => write!(f, "interface {name}"),
             Self::Routes { family: ip, table } => write!(f, "{}routes, table {table}", family(ip)),
             Self::Policy { family: ip } => write!(f, "{}routing rules", family(ip)),
+            Self::TrafficControl { object, place } => write!(f, "tc {object} of {place}"),
+            Self::Connections => f.write_str("tracked connections"),
             Self::Sysctls => f.write_str("sysctl"),
         }
     }
@@ -212,6 +223,12 @@ impl DumpLocation {
             Self::Link { .. } => Format::Links.command(),
             Self::Routes { family, .. } => Format::Routes(*family).command(),
             Self::Policy { family } => Format::RoutingRules(*family).command(),
+            Self::TrafficControl { object, .. } => match object.as_str() {
+                "class" => Format::TrafficClasses.command(),
+                "filter" => Format::TrafficFilters.command(),
+                _ => Format::Qdiscs.command(),
+            },
+            Self::Connections => Format::Connections.command(),
             Self::Sysctls => Format::Sysctls.command(),
         }
     }

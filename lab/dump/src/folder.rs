@@ -98,7 +98,7 @@ pub enum DumpFilesError {
 }
 
 /// Further files of `scripts/collect-node`, for human readers.
-const INFORMATIONAL_FILES: [&str; 13] = [
+const INFORMATIONAL_FILES: [&str; 9] = [
     "versions.txt",
     "missing.txt",
     "ip-neigh",
@@ -108,10 +108,6 @@ const INFORMATIONAL_FILES: [&str; 13] = [
     "netstat",
     "snmp",
     "proc-ip_vs",
-    "tc-qdisc",
-    "tc-class",
-    "tc-filter",
-    "conntrack-L",
 ];
 
 /// First bytes of an ELF file (System V ABI, "ELF Identification").

@@ -10,6 +10,7 @@ use svclab_diagnostic::printable::{one_line, printable};
 use svclab_diagnostic::source::Sources;
 use svclab_diagnostic::source::{FileId, Source};
 use svclab_ruleset::Family;
+use svclab_ruleset::conntrack::{self, Connections};
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::ipvs::saved::Servers;
 use svclab_ruleset::link::Links;
@@ -23,6 +24,8 @@ use svclab_ruleset::text::limits::MAX_REPORTED;
 use svclab_ruleset::text::problem::{Problem, ProblemKind};
 use svclab_ruleset::text::{Text, lines};
 use svclab_ruleset::tool::{DumpedBackend, Format};
+use svclab_ruleset::traffic_control::listing::{self, Listings};
+use svclab_ruleset::traffic_control::qdisc::{self, Qdisc};
 use svclab_ruleset::{ipset, iptables, ipvs, link, nft, route, sysctl};
 
 /// Parsed dump of a node. `None` means that the object was not dumped, which differs from an empty
@@ -45,6 +48,14 @@ pub struct NodeDump {
     pub routes: BTreeMap<Family, Vec<Route>>,
     /// Routing rules, by address family.
     pub routing_rules: BTreeMap<Family, Vec<PolicyRule>>,
+    /// Queueing disciplines.
+    pub qdiscs: Option<Vec<Qdisc>>,
+    /// Classes of queueing disciplines.
+    pub classes: Option<Listings>,
+    /// Filters of queueing disciplines.
+    pub filters: Option<Listings>,
+    /// Tracked connections.
+    pub connections: Option<Connections>,
     /// Sysctls of the kernel.
     pub sysctls: Option<Sysctls>,
     /// Settings of kube-proxy.
@@ -203,6 +214,10 @@ impl NodeDump {
             (Format::Nft, self.nft.is_some()),
             (Format::VirtualServers, self.servers.is_some()),
             (Format::Links, self.links.is_some()),
+            (Format::Qdiscs, self.qdiscs.is_some()),
+            (Format::TrafficClasses, self.classes.is_some()),
+            (Format::TrafficFilters, self.filters.is_some()),
+            (Format::Connections, self.connections.is_some()),
             (Format::Sysctls, self.sysctls.is_some()),
         ];
         let present_formats = optional_formats.into_iter().filter(|(_, has)| *has);
@@ -231,6 +246,19 @@ impl NodeDump {
             .filter(|_| wanted(Format::VirtualServers));
         self.links = self.links.take().filter(|_| wanted(Format::Links));
         self.kinds = self.kinds.take().filter(|_| wanted(Format::LinkDetails));
+        self.qdiscs = self.qdiscs.take().filter(|_| wanted(Format::Qdiscs));
+        self.classes = self
+            .classes
+            .take()
+            .filter(|_| wanted(Format::TrafficClasses));
+        self.filters = self
+            .filters
+            .take()
+            .filter(|_| wanted(Format::TrafficFilters));
+        self.connections = self
+            .connections
+            .take()
+            .filter(|_| wanted(Format::Connections));
         self.sysctls = self.sysctls.take().filter(|_| wanted(Format::Sysctls));
     }
 
@@ -258,6 +286,10 @@ impl NodeDump {
                 self.routing_rules
                     .insert(ip, route::rule::parse(text, ip, problems));
             }
+            Format::Qdiscs => self.qdiscs = Some(qdisc::parse(text, problems)),
+            Format::TrafficClasses => self.classes = Some(listing::parse(text)),
+            Format::TrafficFilters => self.filters = Some(listing::parse(text)),
+            Format::Connections => self.connections = Some(conntrack::parse(text, problems)),
             Format::Sysctls => self.sysctls = Some(sysctl::parse(text, problems)),
             Format::ProxyFlags => self.proxy.read_flags(text),
             Format::ProxyConfiguration => self.proxy.read_configuration(text),

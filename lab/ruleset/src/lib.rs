@@ -1,9 +1,11 @@
 //! Parses and renders the network state of a node in the formats of its programs.
 //!
-//! Input: the output of `iptables-save`, `ipset save`, `nft list ruleset`, `ipvsadm -Sn`, `ip` and
-//! `sysctl`. Output: typed state, which renders itself in the format that the program loads. Text
-//! that cannot be parsed gives a [`Problem`](text::problem::Problem) with its position.
+//! Input: the output of `iptables-save`, `ipset save`, `nft list ruleset`, `ipvsadm -Sn`, `ip`,
+//! `tc`, `conntrack` and `sysctl`. Output: typed state, which renders itself in the format that the
+//! program loads. Text that cannot be parsed gives a [`Problem`](text::problem::Problem) with its
+//! position.
 
+pub mod conntrack;
 mod family;
 pub mod input;
 pub mod ipset;
@@ -16,6 +18,7 @@ pub mod route;
 pub mod sysctl;
 pub mod text;
 pub mod tool;
+pub mod traffic_control;
 
 pub use family::Family;
 pub use protocol::Protocol;

@@ -26,6 +26,14 @@ pub enum Format {
     Routes(Family),
     /// Output of `ip rule`.
     RoutingRules(Family),
+    /// Output of `tc -d qdisc`.
+    Qdiscs,
+    /// Output of `tc class show` for each interface with classes.
+    TrafficClasses,
+    /// Output of `tc filter show` for each interface with filters.
+    TrafficFilters,
+    /// Output of `conntrack -L`.
+    Connections,
     /// Output of `sysctl -a`.
     Sysctls,
     /// Command line of kube-proxy, one argument per line.
@@ -44,7 +52,7 @@ pub enum DumpedBackend {
 }
 
 /// File names of each format, without the part before the last dot. svclab writes the first name.
-const FILE_NAMES: [(Format, &[&str]); 15] = [
+const FILE_NAMES: [(Format, &[&str]); 19] = [
     (
         Format::Rules(Family::V4, DumpedBackend::Default),
         &["iptables-save", "iptables-nft-save", "iptables"],
@@ -79,6 +87,10 @@ const FILE_NAMES: [(Format, &[&str]); 15] = [
     ),
     (Format::RoutingRules(Family::V4), &["ip-rule", "ip-4-rule"]),
     (Format::RoutingRules(Family::V6), &["ip-6-rule"]),
+    (Format::Qdiscs, &["tc-qdisc", "tc-qdisc-show", "tc-d-qdisc"]),
+    (Format::TrafficClasses, &["tc-class"]),
+    (Format::TrafficFilters, &["tc-filter"]),
+    (Format::Connections, &["conntrack-L"]),
     (Format::ProxyFlags, &["kube-proxy-cmdline"]),
     (Format::ProxyConfiguration, &["kube-proxy-config"]),
 ];
@@ -131,6 +143,10 @@ impl Format {
             Self::Routes(Family::V6) => "ip -6 route",
             Self::RoutingRules(Family::V4) => "ip rule",
             Self::RoutingRules(Family::V6) => "ip -6 rule",
+            Self::Qdiscs => "tc qdisc",
+            Self::TrafficClasses => "tc class",
+            Self::TrafficFilters => "tc filter",
+            Self::Connections => "conntrack -L",
             Self::Sysctls => "sysctl -a",
             Self::ProxyFlags => "tr '\\0' '\\n' < /proc/PID/cmdline",
             Self::ProxyConfiguration => "cat kube-proxy.conf",
@@ -198,6 +214,18 @@ fn detect_line(line: &str) -> Option<Format> {
         "-A" | "-a" if service.contains(&second) => return Some(Format::VirtualServers),
         "-A" => return Some(Format::Rules(Family::V4, DumpedBackend::Default)),
         "table" if line.ends_with('{') => return Some(Format::Nft),
+        "qdisc" if words.next().is_some_and(|handle| handle.ends_with(':')) => {
+            return Some(Format::Qdiscs);
+        }
+        "class" if words.next().is_some_and(|handle| handle.contains(':')) => {
+            return Some(Format::TrafficClasses);
+        }
+        "filter" if matches!(second, "parent" | "protocol" | "block") => {
+            return Some(Format::TrafficFilters);
+        }
+        "ipv4" | "ipv6" | "tcp" | "udp" | "icmp" | "icmpv6" if line.contains(" src=") => {
+            return Some(Format::Connections);
+        }
         "default" if matches!(second, "via" | "dev" | "nhid") => {
             return Some(Format::Routes(if line.contains(':') {
                 Family::V6
@@ -291,6 +319,19 @@ mod tests {
             (
                 "0:\tfrom all lookup local\n",
                 Some(Format::RoutingRules(Family::V4)),
+            ),
+            (
+                "qdisc noqueue 0: dev lo root refcnt 2\n",
+                Some(Format::Qdiscs),
+            ),
+            (
+                "# tc filter show dev d0 egress\nfilter protocol ip pref 1 u32 chain 0\n",
+                Some(Format::TrafficFilters),
+            ),
+            ("class htb 1:10 root prio 0\n", Some(Format::TrafficClasses)),
+            (
+                "udp 17 27 src=127.0.0.1 dst=127.0.0.1 sport=1 dport=2\n",
+                Some(Format::Connections),
             ),
             ("net.ipv4.ip_forward = 1\n", Some(Format::Sysctls)),
             ("", None),

@@ -60,7 +60,12 @@ fn write_one(name: &str, setting: &Sysctl) -> Result<(), Failure> {
             FailureKind::Input,
         )
     })?;
-    let Err(error) = fs::write(path, &setting.value) else {
+    // Writing no bytes changes nothing. A blank line clears a list.
+    let value = match setting.value.as_str() {
+        "" => "\n",
+        value => value,
+    };
+    let Err(error) = fs::write(path, value) else {
         return Ok(());
     };
     if error.kind() == io::ErrorKind::NotFound {

@@ -16,6 +16,9 @@
 //!   kube-proxy binds in ipvs mode;
 //! - routes: their order, except among routes to the same destination with the same metric, and
 //!   remaining lifetimes;
+//! - queueing disciplines: counters, handles that the kernel chooses, and queues of interfaces that
+//!   only one dump has;
+//! - tracked connections: all properties except the zones in use;
 //! - sysctls: sysctls outside `net.`, counters, and random values.
 
 pub mod iptables;
@@ -27,6 +30,7 @@ mod sets;
 mod sysctls;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -130,6 +134,10 @@ impl Comparison<'_> {
                 }
             }
             Format::LinkDetails | Format::ProxyFlags | Format::ProxyConfiguration => {}
+            Format::Qdiscs => traffic::compare_qdiscs(self),
+            Format::TrafficClasses => traffic::compare_listings(self, "class"),
+            Format::TrafficFilters => traffic::compare_listings(self, "filter"),
+            Format::Connections => traffic::compare_connections(self),
             Format::Sysctls => {
                 if let (Some(a), Some(b)) = (&first.sysctls, &second.sysctls) {
                     sysctls::compare(self, a, b);

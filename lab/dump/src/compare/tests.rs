@@ -55,6 +55,21 @@ fn compare_insignificant_changes_are_ignored() {
             "-A -t 10.0.0.1:80 -s rr\n-a -t 10.0.0.1:80 -r 10.0.1.1:80 -i -w 1\n-a -t 10.0.0.1:80 -r 10.0.1.2:80 -m -w 1\n-A -u 10.0.0.1:80 -s rr\n",
             "-A -u 10.0.0.1:80 -s rr\n-A -t 10.0.0.1:80 -s rr\n-a -t 10.0.0.1:80 -r 10.0.1.2:80 -m -w 1\n-a -t 10.0.0.1:80 -r 10.0.1.1:80 -i -w 1 --tun-type ipip\n",
         ),
+        (
+            "tc-qdisc",
+            "qdisc tbf 8001: dev a root refcnt 2 rate 1Mbit\nqdisc noqueue 0: dev lo root refcnt 2\n",
+            "qdisc noqueue 0: dev lo root\nqdisc tbf 8004: dev a root refcnt 3 rate 1Mbit\n",
+        ),
+        (
+            "tc-filter",
+            "# tc filter show dev a ingress\nfilter protocol ip pref 1 u32 chain 0 fh 800::800\n\tindex 1 ref 1 bind 1\n",
+            "# tc filter show dev a ingress\nfilter protocol ip pref 1 u32 chain 0 fh 801::800\n\tindex 2 ref 1 bind 1\n",
+        ),
+        (
+            "conntrack-L",
+            "udp 17 27 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 mark=0 use=1\n",
+            "udp 17 5 src=10.0.0.3 dst=10.0.0.2 sport=1 dport=2 mark=0 use=1\n",
+        ),
     ] {
         assert_eq!(differences(name, first, second), 0, "{first}{second}");
     }
@@ -200,6 +215,49 @@ fn compare_sets_and_servers_reports_differences() {
             &server("\n-a -t 10.0.0.1:80 -r 10.0.1.1:80 -i -w 1 --tun-type gre --tun-csum"),
             2,
         ),
+    ]);
+}
+
+#[test]
+fn compare_traffic_control_reports_differences() {
+    let qdisc = |kind: &str| format!("qdisc {kind} dev eth0 root refcnt 2");
+    let filter = |place: &str, kind: &str| {
+        format!("# tc filter show dev eth0 {place}\nfilter protocol ip pref 1 {kind} chain 0\n")
+    };
+    let connection =
+        |zone: &str| format!("udp 17 27 src=10.0.0.1 dst=10.0.0.2 mark=0{zone} use=1\n");
+    assert_differences(&[
+        ("tc-qdisc", &qdisc("noqueue 0:"), &qdisc("netem 8001:"), 2),
+        ("tc-qdisc", &qdisc("htb 1:"), &qdisc("htb 2:"), 2),
+        (
+            "tc-qdisc",
+            &qdisc("noqueue 0:"),
+            &format!(
+                "{}\nqdisc clsact ffff: dev eth0 parent ffff:fff1\n",
+                qdisc("noqueue 0:")
+            ),
+            1,
+        ),
+        ("tc-filter", "", &filter("ingress", "u32"), 1),
+        (
+            "tc-filter",
+            &filter("ingress", "u32"),
+            &filter("egress", "u32"),
+            2,
+        ),
+        (
+            "tc-filter",
+            &filter("ingress", "u32"),
+            &filter("ingress", "bpf"),
+            2,
+        ),
+        (
+            "tc-class",
+            "# tc class show dev eth0 parent 1:\nclass htb 1:10 root rate 1Mbit\n",
+            "# tc class show dev eth0 parent 1:\nclass htb 1:10 root rate 2Mbit\n",
+            2,
+        ),
+        ("conntrack-L", &connection(""), &connection(" zone=5"), 1),
     ]);
 }
 

@@ -2,6 +2,7 @@
 //! changed plan and a replay report.
 
 mod chain_paths;
+mod known_sysctls;
 mod lab;
 mod links;
 mod naming;
@@ -11,6 +12,7 @@ mod report;
 mod routes;
 mod rules;
 mod sysctls;
+mod traffic;
 
 pub use chain_paths::ChainPaths;
 pub use lab::{DumpedNode, expect_observed, find_node_of_dump, write_lab};
@@ -35,6 +37,7 @@ pub fn replace_node(plan: &mut Plan, node: &str, dump: &NodeDump) -> ReplayRepor
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
         rules::replay_rules(namespace, dump, &mut report);
         sysctls::replay_sysctls(namespace, dump, &mut report);
+        traffic::replay_traffic(namespace, dump, &mut report);
     }
     let flags = dump.proxy.effective_flags();
     if !flags.is_empty() {

@@ -1,51 +1,14 @@
 //! Replays the sysctls of a dumped node that affect packets.
 
+use super::known_sysctls::{CONNTRACK_MAX, SysctlEffect, effect};
+use super::links::list_names;
 use super::naming::sysctl_link_name;
-use super::report::{ReplayReport, count_noun};
+use super::report::{FileLine, OmittedItem, ReplayReport, count_noun};
 use crate::build::topology::sysctls::ICMP_LIMITS;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Sysctl};
-
-/// Sysctls that do not belong to an interface, by prefix.
-const GLOBAL_PREFIXES: [&str; 17] = [
-    "net.ipv4.ip_forward",
-    "net.ipv4.ip_nonlocal_bind",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.fwmark_reflect",
-    "net.ipv4.fib_multipath_hash_policy",
-    "net.ipv4.icmp_echo_ignore_all",
-    "net.ipv4.tcp_fwmark_accept",
-    "net.ipv4.tcp_syn_linear_timeouts",
-    "net.ipv4.tcp_syn_retries",
-    "net.ipv4.tcp_timestamps",
-    "net.ipv4.vs.",
-    "net.netfilter.nf_conntrack_tcp_be_liberal",
-    "net.netfilter.nf_conntrack_tcp_loose",
-    "net.bridge.bridge-nf-call-iptables",
-    "net.bridge.bridge-nf-call-ip6tables",
-    "net.ipv6.fwmark_reflect",
-    "net.ipv6.conf.all.forwarding",
-];
-
-/// Sysctls of interfaces, by their last part.
-const LINK_SYSCTLS: [&str; 16] = [
-    "accept_local",
-    "accept_redirects",
-    "accept_source_route",
-    "arp_announce",
-    "arp_filter",
-    "arp_ignore",
-    "disable_ipv6",
-    "disable_policy",
-    "disable_xfrm",
-    "forwarding",
-    "proxy_arp",
-    "route_localnet",
-    "rp_filter",
-    "secure_redirects",
-    "send_redirects",
-    "src_valid_mark",
-];
+use svclab_ruleset::sysctl::Sysctls;
+use svclab_ruleset::tool::Format;
 
 /// Read-only and debugging sysctls of IPVS.
 const IPVS_READ_ONLY: [&str; 2] = ["net.ipv4.vs.cache_bypass", "net.ipv4.vs.debug_level"];
@@ -59,17 +22,22 @@ pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut R
     let ipvs = namespace.uses_ipvs();
     let mut replayed_count = 0_usize;
     let mut added: Vec<Sysctl> = Vec::new();
+    let mut unknown: Vec<String> = Vec::new();
     for (key, setting) in dumped {
         let Some(value) = setting.values.first() else {
             continue;
         };
-        let link = match packet_scope(key) {
-            None => continue,
-            Some(SysctlScope::Global) => None,
-            Some(SysctlScope::Link(dev)) => {
+        let (link, default) = match effect(key) {
+            SysctlEffect::None | SysctlEffect::SharedLimit => continue,
+            SysctlEffect::Unknown => {
+                unknown.push(format!("{key} = {value}"));
+                continue;
+            }
+            SysctlEffect::Global { default } => (None, default),
+            SysctlEffect::Interface { name, default } => {
                 let mut links = namespace.links.iter();
-                match links.find(|link| sysctl_link_name(&link.name) == dev) {
-                    Some(link) => Some(link.name.clone()),
+                match links.find(|link| sysctl_link_name(&link.name) == name) {
+                    Some(link) => (Some(link.name.clone()), default),
                     None => continue,
                 }
             }
@@ -80,7 +48,7 @@ pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut R
         replayed_count += 1;
         let value = value.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
         let planned = namespace.sysctls.iter_mut().find(|own| own.key == *key);
-        let optional = is_default_without_sysctl(key, &value);
+        let optional = default == Some(value.as_str()) || is_default_without_sysctl(key, &value);
         match planned {
             Some(planned) => {
                 planned.value = value;
@@ -103,7 +71,19 @@ pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut R
     if limits > 0 {
         report.add_simulated("unlimited ICMP errors: one source of the lab represents many");
     }
-    let omitted_count = dumped.len() - replayed_count - limits;
+    if !unknown.is_empty() {
+        report.add_omitted(
+            format!(
+                "{}: {}",
+                count_noun(unknown.len(), "sysctl", "sysctls"),
+                list_names(&unknown)
+            ),
+            "svclab does not know the effect",
+            "packets may be handled differently",
+        );
+    }
+    report.omitted.extend(full_conntrack_table(dump, dumped));
+    let omitted_count = dumped.len() - replayed_count - limits - unknown.len();
     if omitted_count > 0 {
         report.add_omitted(
             count_noun(omitted_count, "sysctl", "sysctls"),
@@ -111,6 +91,34 @@ pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut R
             "",
         );
     }
+}
+
+/// Percentage of the maximum from which the table of connections counts as full: connections that
+/// are being removed count, too.
+const FULL_PERCENT: u64 = 95;
+
+/// Returns the maximum number of connections as an omitted item if the node had so many.
+fn full_conntrack_table(dump: &NodeDump, sysctls: &Sysctls) -> Option<OmittedItem> {
+    let number = |key: &str| -> Option<(u64, u32)> {
+        let setting = sysctls.get(key)?;
+        Some((setting.values.first()?.trim().parse().ok()?, setting.line))
+    };
+    let (maximum, line) = CONNTRACK_MAX.iter().find_map(|key| number(key))?;
+    let (count, _) = number("net.netfilter.nf_conntrack_count")?;
+    if count.saturating_mul(100) < maximum.saturating_mul(FULL_PERCENT) {
+        return None;
+    }
+    let file = dump.files.get(&Format::Sysctls)?.clone();
+    let mut item = OmittedItem::new(
+        Some(FileLine { file, line }),
+        format!("{} = {maximum}", CONNTRACK_MAX[0]),
+        "only the first network namespace of a kernel has this limit",
+    );
+    item.affects = format!(
+        "the node tracked {count} connections; the kernel drops packets of further connections \
+         (table full)"
+    );
+    Some(item)
 }
 
 /// Whether a kernel without the sysctl behaves as with this value. Without its module, a bridge
@@ -121,30 +129,4 @@ fn is_default_without_sysctl(key: &str, value: &str) -> bool {
     let absent_prefixes = ["net.bridge.", "net.ipv4.tcp_syn_linear_timeouts"];
     key.starts_with("net.ipv6.")
         || (value == "0" && absent_prefixes.iter().any(|begins| key.starts_with(begins)))
-}
-
-enum SysctlScope<'k> {
-    Global,
-    Link(&'k str),
-}
-
-/// Returns the interface of a sysctl that affects packets; `None` for other sysctls.
-fn packet_scope(key: &str) -> Option<SysctlScope<'_>> {
-    if GLOBAL_PREFIXES.iter().any(|begins| key.starts_with(begins)) {
-        return Some(SysctlScope::Global);
-    }
-    let (family, rest) = key.strip_prefix("net.")?.split_once(".conf.")?;
-    let (dev, last) = rest.rsplit_once('.')?;
-    // Forwarding for `all` is the same as `ip_forward`, and writing it resets other sysctls.
-    let is_ip_forward = dev == "all" && last == "forwarding" && family == "ipv4";
-    // The plan decides about IPv6, as on a kernel without IPv6.
-    let is_ignored_v6 = family == "ipv6" && last != "disable_ipv6" && last != "forwarding";
-    if !LINK_SYSCTLS.contains(&last) || is_ip_forward || is_ignored_v6 {
-        return None;
-    }
-    match dev {
-        "lo" => None,
-        "all" | "default" => Some(SysctlScope::Global),
-        dev => Some(SysctlScope::Link(dev)),
-    }
 }

@@ -401,3 +401,104 @@ fn replace_node_reports_kube_proxy_flags() {
     let parsed = NodeDump::parse(files);
     assert!(!lab_of_dump(&parsed.dump).contains("kubeProxy"));
 }
+
+/// Returns the report of a dump with additional files.
+fn report_with(files: &[(&str, &str)]) -> ReplayReport {
+    let all = FILES.into_iter().chain(files.iter().copied());
+    let files = all.map(|(name, text)| File {
+        name: name.to_owned(),
+        format: svclab_ruleset::tool::Format::from_file_name(name),
+        text: text.to_owned(),
+    });
+    let parsed = NodeDump::parse(files.collect());
+    assert!(parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
+    replace_node(&mut plan_with_node(), "node-1", &parsed.dump)
+}
+
+#[test]
+fn replace_node_traffic_control_is_listed() {
+    let report = report_with(&[
+        (
+            "tc-qdisc",
+            "qdisc noqueue 0: dev lo root refcnt 2\nqdisc mq 0: dev ens5 root\n\
+             qdisc fq_codel 0: dev ens5 parent :1 limit 10240p\n\
+             qdisc fq_codel 0: dev ens5 parent :2 limit 10240p\n\
+             qdisc netem 8001: dev ens6 root refcnt 2 limit 1000 loss 10%\n\
+             qdisc clsact ffff: dev ens5 parent ffff:fff1\n\
+             qdisc netem 8002: dev other root refcnt 2 limit 1000 loss 10%\n",
+        ),
+        (
+            "tc-filter",
+            "# tc filter show dev ens5 egress\nfilter protocol ip pref 1 u32 chain 0\n\
+             # tc filter show dev other ingress\nfilter protocol ip pref 1 u32 chain 0\n",
+        ),
+        (
+            "conntrack-L",
+            "udp 17 27 src=10.0.0.1 dst=10.0.0.2 mark=0 zone=5 use=1\n",
+        ),
+    ]);
+    insta::assert_snapshot!(added_lines(&report), @r"
+    no queues on 1 interface (fq_codel, mq on the node): packets leave at once
+    tc-qdisc:5: `qdisc netem root limit 1000 loss 10%` of ens6
+    svclab does not build such queues
+    packets that leave through ens6 are not delayed, limited or dropped
+    tc-filter:2: 1 filter of tc of ens5 egress
+    svclab does not build filters of tc
+    packets that they drop, redirect or change pass unchanged
+    1 tracked connection, zone 5: a lab starts without connections; packets of these connections are handled like those of new connections
+    ");
+}
+
+#[test]
+fn replace_node_sysctls_are_written_or_listed() {
+    let mut files = FILES.to_vec();
+    files.retain(|(name, _)| *name != "sysctl-a");
+    files.push((
+        "sysctl-a",
+        "net.core.somaxconn = 4096\nnet.ipv4.conf.lo.rp_filter = 1\nnet.ipv4.ip_default_ttl = 3\n\
+         net.ipv4.tcp_ecn = 2\nnet.mpls.platform_labels = 100\nnet.netfilter.nf_conntrack_count = 99\n\
+         net.netfilter.nf_conntrack_max = 100\nnet.netfilter.nf_conntrack_udp_timeout = 5\n",
+    ));
+    let files = files.into_iter().map(|(name, text)| File {
+        name: name.to_owned(),
+        format: svclab_ruleset::tool::Format::from_file_name(name),
+        text: text.to_owned(),
+    });
+    let dump = NodeDump::parse(files.collect()).dump;
+    let mut plan = plan_with_node();
+    let report = replace_node(&mut plan, "node-1", &dump);
+    let sysctls = plan.namespace("node-1").unwrap().sysctls.iter();
+    let sysctls = sysctls
+        .filter(|sysctl| !sysctl.key.contains("rp_filter"))
+        .map(|sysctl| {
+            let optional = if sysctl.optional { ", optional" } else { "" };
+            format!("{} = {}{optional}", sysctl.key, sysctl.value)
+        });
+    let sysctls: Vec<String> = sysctls.collect();
+    insta::assert_snapshot!(sysctls.join("\n"), @r"
+    net.ipv4.ip_default_ttl = 3
+    net.ipv4.tcp_ecn = 2, optional
+    net.netfilter.nf_conntrack_udp_timeout = 5
+    ");
+    insta::assert_snapshot!(added_lines(&report), @r"
+    4 sysctls with an effect on packets
+    1 sysctl: net.mpls.platform_labels = 100: svclab does not know the effect; packets may be handled differently
+    sysctl-a:7: net.netfilter.nf_conntrack_max = 100
+    only the first network namespace of a kernel has this limit
+    the node tracked 99 connections; the kernel drops packets of further connections (table full)
+    3 sysctls: without an effect on packets, or for interfaces that are not built
+    ");
+}
+
+/// Returns the lines of a report that the report of the plain dump does not have.
+fn added_lines(report: &ReplayReport) -> String {
+    let plain = report_with(&[]).to_string();
+    let text = report.to_string();
+    let trim = |line: &str| {
+        line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_lowercase())
+            .to_owned()
+    };
+    let known: Vec<String> = plain.lines().map(trim).collect();
+    let lines = text.lines().filter(|line| !known.contains(&trim(line)));
+    lines.map(str::trim).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,106 @@
+//! Compares queueing disciplines, classes, filters and zones of connections.
+
+use std::collections::BTreeSet;
+
+use indexmap::IndexMap;
+
+use super::super::difference::DumpLocation;
+use super::super::lists::{self, ListItem};
+use super::super::node::NodeDump;
+use super::{Comparison, union_of_names, value_change};
+use svclab_ruleset::conntrack::Connections;
+use svclab_ruleset::traffic_control::listing::Listings;
+use svclab_ruleset::traffic_control::qdisc::Qdisc;
+
+/// Items by place: an interface with or without a hook.
+type Places = IndexMap<String, Vec<ListItem>>;
+
+pub(super) fn compare_qdiscs(comparison: &mut Comparison<'_>) {
+    let by_interface = |dump: &NodeDump| {
+        let mut places = Places::new();
+        for qdisc in dump.qdiscs.iter().flatten() {
+            let items: &mut Vec<ListItem> = places.entry(qdisc.dev.to_string()).or_default();
+            items.push(qdisc_item(qdisc));
+        }
+        places
+    };
+    let (first, second) = (
+        by_interface(comparison.first),
+        by_interface(comparison.second),
+    );
+    compare_places(comparison, "qdisc", &first, &second);
+}
+
+fn qdisc_item(qdisc: &Qdisc) -> ListItem {
+    let key = qdisc.canonical();
+    ListItem {
+        source_text: key.clone(),
+        key,
+        line: qdisc.line,
+    }
+}
+
+/// Compares classes or filters.
+pub(super) fn compare_listings(comparison: &mut Comparison<'_>, object: &str) {
+    let items_of = |dump: &NodeDump| -> Places {
+        let listings: Option<&Listings> = if object == "class" {
+            dump.classes.as_ref()
+        } else {
+            dump.filters.as_ref()
+        };
+        let places = listings.into_iter().flatten();
+        let items = places.map(|(place, items)| {
+            let items = items.iter().map(|item| ListItem {
+                key: item.canonical(),
+                source_text: item.text.clone(),
+                line: item.line,
+            });
+            (place.clone(), items.collect())
+        });
+        items.collect()
+    };
+    let (first, second) = (items_of(comparison.first), items_of(comparison.second));
+    compare_places(comparison, object, &first, &second);
+}
+
+fn compare_places(to: &mut Comparison<'_>, object: &str, first: &Places, second: &Places) {
+    let no_items = Vec::new();
+    for place in union_of_names(first.keys(), second.keys()) {
+        let interface = place.split(' ').next().unwrap_or_default();
+        if !exists_in_both(to, interface) {
+            continue;
+        }
+        let items = |places: &Places| places.get(place).unwrap_or(&no_items).clone();
+        for change in lists::compare(&items(first), &items(second)) {
+            let location = DumpLocation::TrafficControl {
+                object: object.to_owned(),
+                place: place.clone(),
+            };
+            to.add_difference(location, change, None);
+        }
+    }
+}
+
+/// Whether both dumps have an interface. If not, the interface itself is the difference. An
+/// interface of unknown existence counts as present.
+fn exists_in_both(comparison: &Comparison<'_>, interface: &str) -> bool {
+    let links = [&comparison.first.links, &comparison.second.links];
+    let [Some(first), Some(second)] = links else {
+        return true;
+    };
+    first.contains_key(interface) == second.contains_key(interface)
+}
+
+/// Compares the zones in use. Connections come and go, and are not compared.
+pub(super) fn compare_connections(to: &mut Comparison<'_>) {
+    let zones = |connections: &Option<Connections>| {
+        let zones = connections.iter().flat_map(|found| found.zones.keys());
+        let zones: BTreeSet<u16> = zones.copied().chain([0]).collect();
+        let zones: Vec<String> = zones.iter().map(ToString::to_string).collect();
+        zones.join(", ")
+    };
+    let (first, second) = (zones(&to.first.connections), zones(&to.second.connections));
+    if let Some(change) = value_change("zones", Some(&first), Some(&second)) {
+        to.add_difference(DumpLocation::Connections, change, None);
+    }
+}

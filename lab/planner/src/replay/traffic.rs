@@ -1,0 +1,123 @@
+//! Lists the queueing disciplines, filters and tracked connections of a dumped node, which are not
+//! built.
+
+use std::collections::BTreeSet;
+
+use super::report::{FileLine, OmittedItem, ReplayReport, count_noun};
+use svclab_dump::NodeDump;
+use svclab_model::plan::Namespace;
+use svclab_ruleset::tool::Format;
+use svclab_ruleset::traffic_control::qdisc::Qdisc;
+
+/// Queues that delay or drop packets only when an interface is busy (Linux v6.12, `net/sched`).
+const PLAIN_QUEUES: [&str; 12] = [
+    "noqueue",
+    "noop",
+    "mq",
+    "mqprio",
+    "pfifo",
+    "bfifo",
+    "pfifo_fast",
+    "pfifo_head_drop",
+    "fq",
+    "fq_codel",
+    "codel",
+    "sfq",
+];
+
+/// Lists queues, filters and connections of the dump in the report.
+pub fn replay_traffic(namespace: &Namespace, dump: &NodeDump, report: &mut ReplayReport) {
+    list_qdiscs(namespace, dump, report);
+    list_filters(namespace, dump, report);
+    list_connections(dump, report);
+}
+
+/// Whether the plan has the interface.
+fn is_built(namespace: &Namespace, interface: &str) -> bool {
+    interface == "lo" || namespace.links.iter().any(|link| link.name == interface)
+}
+
+fn list_qdiscs(namespace: &Namespace, dump: &NodeDump, report: &mut ReplayReport) {
+    let qdiscs = dump.qdiscs.iter().flatten();
+    let built = qdiscs.filter(|qdisc| is_built(namespace, &qdisc.dev) && !qdisc.is_filter_hook());
+    let (plain, shaping): (Vec<&Qdisc>, Vec<&Qdisc>) =
+        built.partition(|qdisc| PLAIN_QUEUES.contains(&&*qdisc.kind));
+    let queueing = plain
+        .into_iter()
+        .filter(|qdisc| !matches!(&*qdisc.kind, "noqueue" | "noop"));
+    let (kinds, interfaces): (BTreeSet<&str>, BTreeSet<&str>) =
+        queueing.map(|qdisc| (&*qdisc.kind, &*qdisc.dev)).unzip();
+    if !kinds.is_empty() {
+        let kinds: Vec<&str> = kinds.into_iter().collect();
+        report.add_simulated(format!(
+            "no queues on {} ({} on the node): packets leave at once",
+            count_noun(interfaces.len(), "interface", "interfaces"),
+            kinds.join(", ")
+        ));
+    }
+    for qdisc in shaping {
+        let location = location(dump, Format::Qdiscs, qdisc.line);
+        let description = format!("`qdisc {}` of {}", qdisc.canonical(), qdisc.dev);
+        let mut item = OmittedItem::new(location, description, "svclab does not build such queues");
+        item.affects = format!(
+            "packets that leave through {} are not delayed, limited or dropped",
+            qdisc.dev
+        );
+        report.omitted.push(item);
+    }
+}
+
+fn list_filters(namespace: &Namespace, dump: &NodeDump, report: &mut ReplayReport) {
+    for (place, items) in dump.filters.iter().flatten() {
+        let interface = place.split(' ').next().unwrap_or_default();
+        let Some(first) = items.first() else {
+            continue;
+        };
+        if !interface.is_empty() && !is_built(namespace, interface) {
+            continue;
+        }
+        let filters = count_noun(items.len(), "filter", "filters");
+        let of_place = if place.is_empty() {
+            String::new()
+        } else {
+            format!(" of {place}")
+        };
+        let location = location(dump, Format::TrafficFilters, first.line);
+        let mut item = OmittedItem::new(
+            location,
+            format!("{filters} of tc{of_place}"),
+            "svclab does not build filters of tc",
+        );
+        "packets that they drop, redirect or change pass unchanged".clone_into(&mut item.affects);
+        report.omitted.push(item);
+    }
+}
+
+fn list_connections(dump: &NodeDump, report: &mut ReplayReport) {
+    let Some(connections) = dump.connections.as_ref().filter(|found| found.count > 0) else {
+        return;
+    };
+    let zones: Vec<String> = connections.zones.keys().map(ToString::to_string).collect();
+    let zones = match zones.as_slice() {
+        [] => String::new(),
+        [zone] => format!(", zone {zone}"),
+        zones => format!(", zones {}", zones.join(", ")),
+    };
+    report.add_omitted(
+        format!(
+            "{}{zones}",
+            count_noun(
+                connections.count,
+                "tracked connection",
+                "tracked connections"
+            )
+        ),
+        "a lab starts without connections",
+        "packets of these connections are handled like those of new connections",
+    );
+}
+
+fn location(dump: &NodeDump, format: Format, line: u32) -> Option<FileLine> {
+    let file = dump.files.get(&format)?.clone();
+    Some(FileLine { file, line })
+}
