@@ -1,20 +1,23 @@
 //! Reads, checks and compares dumps of nodes.
 //!
-//! A dump is a set of tool outputs in files, directories or tarballs. [`NodeDump`] is a parsed
+//! A dump is a set of tool outputs in a file, a directory or an archive. [`NodeDump`] is a parsed
 //! dump; [`compare()`] lists the differences between two dumps that affect packets.
 
 #![warn(unreachable_pub)]
 
+pub mod archive;
 pub mod compare;
 mod difference;
 pub mod folder;
+mod gap;
 mod lists;
 pub mod nft_owner;
 pub mod node;
 pub mod owner;
 mod proxy;
-pub mod tarball;
+pub mod recognise;
 
 pub use compare::compare;
 pub use difference::{Difference, DumpChange, DumpLocation, Owner, Side};
+pub use gap::Gap;
 pub use node::{File, NodeDump, ParsedDump};

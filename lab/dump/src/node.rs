@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use super::gap::Gap;
 use super::proxy::KubeProxySettings;
+use super::recognise::with_family;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::{one_line, printable};
 use svclab_diagnostic::source::Sources;
@@ -84,6 +86,8 @@ pub struct ParsedDump {
     pub sources: Sources,
     /// Errors and warnings, in the order of the files.
     pub diagnostics: Vec<Diagnostic>,
+    /// Files of the directory or archive that are not read.
+    pub gaps: Vec<Gap>,
     /// File names and line numbers (from 1) of all problems, including problems that are not listed
     /// in `diagnostics`.
     pub problem_lines: BTreeSet<(String, u32)>,
@@ -198,6 +202,7 @@ impl NodeDump {
             dump,
             sources,
             diagnostics,
+            gaps: Vec::new(),
             problem_lines: places,
         }
     }
@@ -349,19 +354,6 @@ fn problem_lines<'p>(text: &'p str, problems: &'p [Problem]) -> impl Iterator<It
 fn duplicate_error(first_name: &str, second_name: &str, format: Format) -> Diagnostic {
     let message = format!("{second_name} contains output of `{format}`, like {first_name}");
     Diagnostic::error(message).with_help("keep one of the two files".to_owned())
-}
-
-/// Completes the format of rules with the address family that their text shows.
-fn with_family(detected: Format, text: &str) -> Format {
-    let Format::Rules(_, backing) = detected else {
-        return detected;
-    };
-    let six = text.contains("ip6tables-save") || text.contains("icmp6-") || {
-        let mut words = text.split_ascii_whitespace();
-        words.any(|word| matches!(word, "-s" | "-d"))
-            && words.next().is_some_and(|value| value.contains(':'))
-    };
-    Format::Rules(if six { Family::V6 } else { Family::V4 }, backing)
 }
 
 fn unknown_format_error(name: &str, text: &str) -> Diagnostic {

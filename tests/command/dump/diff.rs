@@ -150,10 +150,11 @@ fn diff_incomparable_files_exits_2() {
         ("b", "create A hash:ip family inet\n"),
         ("c", "hello\n"),
     ]);
+    std::fs::create_dir(first.path().join("empty")).expect("a directory");
     let at = |name: &str| first.path().join(name);
     let names = [(first.path(), "A")];
     let mut reports = String::new();
-    for (left, right) in [("a", "b"), ("a", "c"), ("a", "no"), ("a", "")] {
+    for (left, right) in [("a", "b"), ("a", "c"), ("a", "no"), ("a", "empty")] {
         let (code, said) = run_diff(&at(left), &at(right), &names);
         assert_eq!(code, Some(2), "{said}");
         reports.push_str(&said);

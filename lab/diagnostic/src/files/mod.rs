@@ -7,5 +7,5 @@ mod read;
 mod tests;
 mod write;
 
-pub use read::{FileError, Location, OpenedPath};
+pub use read::{FileError, FileKind, Location, OpenedPath};
 pub use write::{UnfinishedFile, begin_file, create_output_directory, write_file};

@@ -42,6 +42,17 @@ pub struct Location {
     below: Option<PathBuf>,
 }
 
+/// Kind of a directory entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// Directory.
+    Directory,
+    /// Symbolic link, also to a directory.
+    Link,
+    /// Regular file, device, pipe or socket.
+    Other,
+}
+
 /// Open regular file or directory.
 #[derive(Debug)]
 pub struct OpenedPath {
@@ -198,15 +209,28 @@ impl Location {
         self.open()?.read(max_bytes)
     }
 
-    /// Returns the names in a directory, in no particular order.
+    /// Returns the names and kinds of the entries of a directory, in no particular order.
     ///
     /// # Errors
     ///
     /// Returns a [`FileError`] if the path is not a readable directory.
-    pub fn list(&self) -> Result<impl Iterator<Item = io::Result<OsString>>, FileError> {
+    pub fn list(
+        &self,
+    ) -> Result<impl Iterator<Item = io::Result<(OsString, FileKind)>>, FileError> {
         let opened = self.open()?;
         let entries = fs::read_dir(format!("/proc/self/fd/{}", opened.file.as_raw_fd()))?;
-        Ok(entries.map(|entry| Ok(entry?.file_name())))
+        Ok(entries.map(|entry| {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            let kind = if kind.is_dir() {
+                FileKind::Directory
+            } else if kind.is_symlink() {
+                FileKind::Link
+            } else {
+                FileKind::Other
+            };
+            Ok((entry.file_name(), kind))
+        }))
     }
 }
 
@@ -223,15 +247,25 @@ impl OpenedPath {
     ///
     /// Returns a [`FileError`] if the path is a directory or cannot be read.
     pub fn read(self, max_bytes: usize) -> Result<(Vec<u8>, Option<PathBuf>), FileError> {
-        if self.is_directory {
-            return Err(FileError::Directory);
-        }
         let limit = u64::try_from(max_bytes)
             .unwrap_or(u64::MAX)
             .saturating_add(1);
+        let link_target = self.link_target.clone();
         let mut bytes = Vec::new();
-        self.file.take(limit).read_to_end(&mut bytes)?;
-        Ok((bytes, self.link_target))
+        self.into_reader()?.take(limit).read_to_end(&mut bytes)?;
+        Ok((bytes, link_target))
+    }
+
+    /// Returns a reader of the whole file, without a limit of its size.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`FileError`] if the path is a directory.
+    pub fn into_reader(self) -> Result<impl io::Read, FileError> {
+        if self.is_directory {
+            return Err(FileError::Directory);
+        }
+        Ok(self.file)
     }
 }
 

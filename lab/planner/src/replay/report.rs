@@ -1,5 +1,5 @@
-//! Reports which parts of a replayed node come from the dump, which are simulated, and which are
-//! omitted.
+//! Reports which parts of a replayed node come from the dump, which are simulated, which are
+//! omitted, and which files are not read.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,6 +20,8 @@ pub struct ReplayReport {
     pub simulated: Vec<String>,
     /// Omitted parts, which were dumped but are not built.
     pub omitted: Vec<OmittedItem>,
+    /// Files of the dump that are not read, each with the reason and the possible effect.
+    pub unread: Vec<String>,
 }
 
 /// A dumped item that is not built.
@@ -231,6 +233,10 @@ impl std::fmt::Display for ReplayReport {
                 let (word, indent) = if index == 0 { (word, "") } else { ("", "  ") };
                 writeln!(f, "  {word:<9}  {indent}{line}")?;
             }
+        }
+        for (index, line) in self.unread.iter().enumerate() {
+            let word = if index == 0 { "unread" } else { "" };
+            writeln!(f, "  {word:<9}  {line}")?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files::{FileError, Location};
 use svclab_dump::folder::{DumpFiles, DumpFilesError};
-use svclab_dump::{NodeDump, ParsedDump};
+use svclab_dump::{Gap, NodeDump, ParsedDump};
 use svclab_planner::cluster::Problem;
 use svclab_planner::cluster::place;
 use svclab_planner::replay::{FileLine, OmittedItem, remove_rules};
@@ -33,6 +33,8 @@ pub struct DumpOverride {
     pub lenient: bool,
     /// Items that are already omitted from `dump`.
     pub omitted: Vec<OmittedItem>,
+    /// Files that are not read.
+    pub gaps: Vec<Gap>,
 }
 
 /// Reads and parses the dump at `path`.
@@ -123,6 +125,8 @@ pub(super) struct CaseDump<'d> {
     pub lenient: bool,
     /// Items that are already omitted from `dump`.
     pub omitted: Vec<OmittedItem>,
+    /// Files that are not read.
+    pub gaps: Vec<Gap>,
 }
 
 /// Returns the dumps of a case's nodes: those that the user passes and those that the lab names. A
@@ -141,6 +145,7 @@ pub(super) fn read_dumps<'d>(
             dump: Cow::Borrowed(&given.dump),
             lenient: given.lenient,
             omitted: given.omitted.clone(),
+            gaps: given.gaps.clone(),
         })
         .collect();
     for (node, node_spec) in &spec.nodes {
@@ -176,12 +181,14 @@ pub(super) fn read_dumps<'d>(
             }
         };
         if node_spec.lenient || read.diagnostics.is_empty() {
+            let gaps = read.gaps.clone();
             let (dump, left) = omit_rejected(read);
             dumps.push(CaseDump {
                 node: node.clone(),
                 dump: Cow::Owned(dump),
                 lenient: node_spec.lenient,
                 omitted: left,
+                gaps,
             });
             continue;
         }

@@ -16,7 +16,7 @@ use crate::results::{FileLine, Warning};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::printable;
 use svclab_diagnostic::source::Sources;
-use svclab_dump::NodeDump;
+use svclab_dump::{Gap, NodeDump};
 use svclab_judge::{ClaimOutcome, ClaimVerdict, Judge, JudgedCase};
 use svclab_model::plan::{MaxWait, Plan};
 use svclab_planner::build::{PlanInput, StageInput, plan};
@@ -151,6 +151,7 @@ pub fn prepare(
     let replay_reports = dumps.iter().map(|taken| {
         let mut account = replace_node(&mut plan, &taken.node, &taken.dump);
         account.omitted.splice(0..0, taken.omitted.iter().cloned());
+        account.unread = taken.gaps.iter().map(Gap::describe).collect();
         account
     });
     let accounts = replay_reports.collect();

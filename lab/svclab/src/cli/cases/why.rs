@@ -1,12 +1,14 @@
 //! Implements `svclab why`.
 
+use std::collections::BTreeSet;
+
 use tokio::sync::mpsc;
 
 use super::labs::load_each_lab;
 use super::run::run_options;
 use crate::cli::args::{Common, WhyArguments, WhyFormat};
 use crate::cli::error::{CliError, CommandResult, Outcome, outcome_of_cases};
-use crate::cli::input::dumps::read_dump_arguments;
+use crate::cli::input::dumps::{read_dump_arguments, warn_unread};
 use crate::cli::input::nodes::dumps_by_node;
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::{
@@ -50,6 +52,12 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
             }
         }
     }
+    let reports = requests
+        .iter()
+        .flat_map(|request| &request.prepared.replay_reports);
+    // Several cases can have the same dump.
+    let unread: BTreeSet<&String> = reports.flat_map(|report| &report.unread).collect();
+    warn_unread(unread);
     if requests.is_empty() {
         return match worst {
             Some(kind) => Ok(Outcome::from_code(kind.exit_code())),

@@ -5,12 +5,10 @@ use std::path::Path;
 
 use crate::cli::args::{DiffArguments, DiffFormat};
 use crate::cli::error::{CliError, CommandResult, Outcome};
-use crate::cli::input::dumps::{both, complete_dump};
-use crate::cli::output::{has_colour_on_stdout, print, print_diagnostics, print_json};
-use svclab_diagnostic::Diagnostic;
-use svclab_diagnostic::source::Sources;
+use crate::cli::input::dumps::{both, complete_dump, warn_unread};
+use crate::cli::output::{has_colour_on_stdout, print, print_json};
 use svclab_dump::folder::DumpFiles;
-use svclab_dump::{NodeDump, compare};
+use svclab_dump::{Gap, NodeDump, compare};
 use svclab_report::diff::DiffDocument;
 use svclab_ruleset::tool::Format;
 
@@ -59,10 +57,7 @@ pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
 
 /// Reads a dump and prints its warnings.
 fn read_dump(path: &Path) -> Result<NodeDump, CliError> {
-    let folder = DumpFiles::read(path)?;
-    for file in &folder.unknown_files {
-        let ignored = format!("{file}: ignored, no supported program has this name");
-        print_diagnostics(&Sources::default(), &[Diagnostic::warning(ignored)]);
-    }
-    complete_dump(folder.parse())
+    let read = DumpFiles::read(path)?.parse();
+    warn_unread(read.gaps.iter().map(Gap::describe));
+    complete_dump(read)
 }

@@ -10,10 +10,10 @@ use crate::cli::args::{
 };
 use crate::cli::cases::labs::prepare_labs;
 use crate::cli::error::CliError;
-use crate::cli::input::dumps::{both, complete_dump, read_dump_arguments, split_node};
+use crate::cli::input::dumps::{both, complete_dump, read_dump_arguments, split_node, warn_unread};
 use crate::cli::output::print_message;
-use svclab_dump::NodeDump;
 use svclab_dump::folder::DumpFiles;
+use svclab_dump::{Gap, NodeDump};
 use svclab_experiment::bisect::document::BaseCase;
 use svclab_experiment::bisect::{Task, is_whole, overlay_dump};
 use svclab_model::plan::{MaxWait, Plan};
@@ -107,14 +107,16 @@ fn overlay_plan(
     name: &str,
     arguments: &BisectArguments,
 ) -> Result<Plan, CliError> {
-    let dump = read_dump(name, arguments)?;
+    let (dump, gaps) = read_dump(name, arguments)?;
+    warn_unread(gaps.iter().map(Gap::describe));
     let (plan, report) = overlay_dump(plan, node, name, &dump)?;
     warn_omitted(name, &report);
     Ok(plan)
 }
 
-/// Warns about omitted parts of a dump that can affect packets.
+/// Warns about omitted parts of a dump that can affect packets, and about files that are not read.
 fn warn_omitted(name: &str, report: &ReplayReport) {
+    warn_unread(&report.unread);
     let omitted = report.omitted.iter();
     for item in omitted.filter(|item| !item.affects.is_empty()) {
         print_message(format_args!(
@@ -125,12 +127,14 @@ fn warn_omitted(name: &str, report: &ReplayReport) {
 }
 
 /// Reads a dump of a whole node, or of rules and sets only. The rules may refer to sets of the lab.
-fn read_dump(name: &str, arguments: &BisectArguments) -> Result<NodeDump, CliError> {
+/// Also returns the files that are not read.
+fn read_dump(name: &str, arguments: &BisectArguments) -> Result<(NodeDump, Vec<Gap>), CliError> {
     let path = Path::new(name);
-    if is_whole(&DumpFiles::read(path)?.parse().dump) {
+    let read = DumpFiles::read(path)?.parse();
+    if is_whole(&read.dump) {
         let given = read_dump_arguments(&[name.to_owned()], arguments.lenient)?;
         let mut dumps = given.into_iter().map(|given| given.dump.dump);
-        return Ok(dumps.next().unwrap_or_default());
+        return Ok((dumps.next().unwrap_or_default(), read.gaps));
     }
     let part = |is_sets: bool| -> Result<NodeDump, CliError> {
         let mut files = DumpFiles::read(path)?;
@@ -139,10 +143,11 @@ fn read_dump(name: &str, arguments: &BisectArguments) -> Result<NodeDump, CliErr
         complete_dump(files.parse())
     };
     let [sets, rules] = both(part(true), part(false))?;
-    Ok(NodeDump {
+    let dump = NodeDump {
         sets: sets.sets.or(rules.sets),
         ..rules
-    })
+    };
+    Ok((dump, read.gaps))
 }
 
 /// Prepares both dumps independently, as `svclab replay` does.

@@ -1,9 +1,12 @@
 //! Reads the dumps of the command line.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use crate::cli::error::CliError;
 use crate::cli::output::{print_diagnostics, print_error};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Sources;
 use svclab_dump::{NodeDump, ParsedDump};
 use svclab_runner::run::dumps::{DumpOverride, count_unusable, omit_rejected, read_dump};
 
@@ -40,6 +43,7 @@ pub(crate) fn read_dump_arguments(
             files += refused.1;
         }
         let whole = read.diagnostics.is_empty();
+        let gaps = read.gaps.clone();
         let (dump, omitted) = omit_rejected(read);
         if (whole || lenient) && dump.formats().next().is_none() {
             return Err(CliError::refused(
@@ -51,6 +55,7 @@ pub(crate) fn read_dump_arguments(
             dump,
             lenient,
             omitted,
+            gaps,
         };
         dumps.push(DumpArgument { node, path, dump });
     }
@@ -79,6 +84,14 @@ fn count_phrase(count: usize, singular: &str, plural: &str) -> (String, &'static
         1 => (format!("1 {singular}"), "it"),
         count => (format!("{count} {plural}"), "them"),
     }
+}
+
+/// Warns about files of dumps that are not read, each given as `NAME: REASON`.
+pub(crate) fn warn_unread<T: Display>(unread: impl IntoIterator<Item = T>) {
+    let unread = unread.into_iter();
+    let warnings = unread.map(|gap| Diagnostic::warning(format!("not read: {gap}")));
+    let warnings: Vec<Diagnostic> = warnings.collect();
+    print_diagnostics(&Sources::default(), &warnings);
 }
 
 /// Prints the warnings of a dump and returns the dump. A dump that is not complete is an error.

@@ -1,0 +1,79 @@
+//! Lists files of a bundle that are not read. Directories without a file of the dump are one item.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::archive::{Skipped, SkippedFile};
+use crate::gap::Gap;
+use crate::node::File;
+
+/// Reason for a directory whose files have different reasons.
+const SEVERAL_REASONS: &str = "no file is output of a supported program";
+
+/// Returns the files that were skipped for a reason. `bundle` is the name of the directory or
+/// archive.
+pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) -> Vec<Gap> {
+    let read_directories: BTreeSet<&str> = read
+        .iter()
+        .flat_map(|file| directories(bundle, &file.name))
+        .collect();
+    let mut gaps = Vec::new();
+    let mut groups: BTreeMap<String, Vec<SkippedFile>> = BTreeMap::new();
+    for file in skipped {
+        if file.skipped.reason.is_empty() {
+            continue;
+        }
+        if !file.skipped.affects.is_empty() {
+            let Skipped { reason, affects } = file.skipped;
+            gaps.push(Gap {
+                name: file.path,
+                reason,
+                affects: affects.to_owned(),
+            });
+            continue;
+        }
+        let unread_directory = directories(bundle, &file.path)
+            .find(|directory| !read_directories.contains(directory))
+            .map(str::to_owned);
+        let key = unread_directory.unwrap_or_else(|| file.path.clone());
+        groups.entry(key).or_default().push(file);
+    }
+    gaps.extend(
+        groups
+            .into_iter()
+            .map(|(name, files)| group_gap(name, files)),
+    );
+    gaps
+}
+
+fn group_gap(directory: String, mut files: Vec<SkippedFile>) -> Gap {
+    let count = files.len();
+    let mut reasons = files.iter().map(|file| &file.skipped.reason);
+    let first_reason = reasons.next().cloned().unwrap_or_default();
+    let reason = if reasons.all(|reason| *reason == first_reason) {
+        first_reason
+    } else {
+        SEVERAL_REASONS.to_owned()
+    };
+    let name = match files.pop() {
+        Some(file) if count == 1 => file.path,
+        _ => format!("{directory}/ ({count} files)"),
+    };
+    Gap {
+        name,
+        reason,
+        affects: String::new(),
+    }
+}
+
+/// Returns the directories of a path below the bundle, from the top.
+fn directories<'p>(bundle: &str, path: &'p str) -> impl Iterator<Item = &'p str> {
+    let start = if path.starts_with(bundle) {
+        bundle.len() + 1
+    } else {
+        0
+    };
+    path.match_indices(['/', ':'])
+        .map(|(index, _)| index)
+        .filter(move |index| *index > start)
+        .map(|index| &path[..index])
+}

@@ -1,0 +1,238 @@
+//! Finds and reads the files of a dump: in a directory, in an archive, or a single file.
+
+mod gaps;
+mod parts;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::archive::{self, ArchiveError, ArchiveFile, SkippedFile};
+use super::gap::Gap;
+use super::node::{File, NodeDump, ParsedDump};
+use svclab_diagnostic::files::{FileError, Location};
+use svclab_diagnostic::printable::one_line;
+use svclab_ruleset::text::limits::{MAX_BYTES, MAX_ENTRIES};
+
+/// Files of a dump, and other files next to them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DumpFiles {
+    /// Files with the output of known programs.
+    pub files: Vec<File>,
+    /// Files of the directory or archive that are not read.
+    pub gaps: Vec<Gap>,
+    /// Targets of symbolic links, by the names of the links.
+    link_targets: BTreeMap<String, PathBuf>,
+}
+
+/// Error of finding or reading the files of a dump.
+#[derive(Debug, Error)]
+pub enum DumpFilesError {
+    /// Path does not exist.
+    #[error("{0}: no such file or directory")]
+    Missing(String),
+    /// Directory or archive contains no output of a known program.
+    #[error(
+        "{0}: no file contains output of a supported program, such as iptables-save, ipset save, \
+         nft list ruleset, ipvsadm -Sn, ip addr, ip route, ip rule or sysctl -a"
+    )]
+    NoKnownFile(String),
+    /// Location contains files of several dumps.
+    #[error(
+        "{name}: contains files of several dumps, with the prefixes {}; {remedy}",
+        begin.join(" and ")
+    )]
+    SeveralDumps {
+        /// Path of the directory or the archive.
+        name: String,
+        /// Name prefixes of two of the dumps.
+        begin: Vec<String>,
+        /// Remedy for the user.
+        remedy: &'static str,
+    },
+    /// Directory has more entries than [`MAX_ENTRIES`].
+    #[error("{0}: more than {MAX_ENTRIES} files; put the dump in a separate directory")]
+    TooManyFiles(String),
+    /// Directory has more data than a dump can have.
+    #[error("{0}: larger than a dump; put the dump in a separate directory")]
+    TooMuchData(String),
+    /// File is larger than [`MAX_BYTES`].
+    #[error("{name}: larger than {} MiB, the maximum size of a dump file", MAX_BYTES >> 20)]
+    TooLarge {
+        /// Path of the file.
+        name: String,
+    },
+    /// Archive is invalid.
+    #[error("{name}: {source}")]
+    Archive {
+        /// Path of the archive.
+        name: String,
+        /// Defect of the archive.
+        source: ArchiveError,
+    },
+    /// File is compressed with an unsupported program.
+    #[error("{name}: the file is {what}; unpack it first")]
+    Packed {
+        /// Path of the file.
+        name: String,
+        /// Kind of the file: "compressed with bzip2".
+        what: &'static str,
+    },
+    /// File is a program.
+    #[error("{0}: the file is an ELF executable; specify a file with the output of a program")]
+    Executable(String),
+    /// File is not UTF-8 text.
+    #[error("{name}: line {line} is not UTF-8, so no supported program printed it")]
+    NotUtf8 {
+        /// Path of the file.
+        name: String,
+        /// First line that is not UTF-8, from 1.
+        line: usize,
+    },
+    /// Path is not a regular file, is outside the permitted location, or cannot be read.
+    #[error("cannot read {name}: {source}")]
+    Io {
+        /// Path as given.
+        name: String,
+        /// Error of the operating system.
+        source: FileError,
+    },
+}
+
+impl DumpFiles {
+    /// Reads a file, the files of a directory or archive that contain output of known programs, or
+    /// the files whose names begin with `path` and a dot.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`DumpFilesError`] if no file is found, files of several dumps are found, or a
+    /// file is not readable text.
+    pub fn read(path: &Path) -> Result<Self, DumpFilesError> {
+        Self::read_at(&Location::anywhere(path))
+    }
+
+    /// Reads the files like [`DumpFiles::read`], limited to files that the location permits.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`DumpFilesError`] if no file is found, files of several dumps are found, or a
+    /// file is not readable text.
+    pub fn read_at(location: &Location) -> Result<Self, DumpFilesError> {
+        let name = display_path(location);
+        match location.open() {
+            Ok(opened) if opened.is_directory() => {
+                let found = tree::read_directory(location)?;
+                Self::from_found(&name, found)?.require_dump(name)
+            }
+            Ok(opened) => {
+                let link_target = opened.link_target.clone();
+                let mut file = opened.into_reader().map_err(io_error(&name))?;
+                let select = tree::select_below(&name);
+                let contents = archive::read_files(&name, &mut file, &select)
+                    .map_err(|source| archive_error(&name, source))?;
+                let found = Found {
+                    files: contents.files,
+                    skipped: contents.skipped,
+                    link_targets: link_target
+                        .filter(|_| !contents.is_archive)
+                        .map(|target| (name.clone(), target))
+                        .into_iter()
+                        .collect(),
+                };
+                let files = Self::from_found(&name, found)?;
+                if contents.is_archive {
+                    files.require_dump(name)
+                } else {
+                    Ok(files)
+                }
+            }
+            Err(error) if error.is_missing() => {
+                let files = Self::from_found(&name, tree::read_prefix(location)?)?;
+                if files.files.is_empty() {
+                    return Err(DumpFilesError::Missing(name));
+                }
+                files.require_dump(name)
+            }
+            Err(source) => Err(DumpFilesError::Io { name, source }),
+        }
+    }
+
+    /// Parses the files and collects diagnostics. Diagnostics show no text of files that were
+    /// reached through symbolic links.
+    #[must_use]
+    pub fn parse(self) -> ParsedDump {
+        let mut read = NodeDump::parse(self.files);
+        read.gaps = self.gaps;
+        if !self.link_targets.is_empty() {
+            read.redact(&self.link_targets);
+        }
+        read
+    }
+
+    fn from_found(name: &str, found: Found) -> Result<Self, DumpFilesError> {
+        let files: Result<Vec<File>, DumpFilesError> =
+            found.files.into_iter().map(parts::parse_file).collect();
+        let files = files?;
+        let gaps = gaps::list_gaps(name, &files, found.skipped);
+        Ok(Self {
+            files,
+            gaps,
+            link_targets: found.link_targets,
+        })
+    }
+
+    /// Returns the files if there are any, and if all are of one dump. With files of two nodes,
+    /// rules of one node could be combined with addresses of the other.
+    fn require_dump(self, name: String) -> Result<Self, DumpFilesError> {
+        if self.files.is_empty() {
+            return Err(DumpFilesError::NoKnownFile(name));
+        }
+        let mut prefixes: Vec<String> = self
+            .files
+            .iter()
+            .map(|file| parts::dump_prefix(&file.name))
+            .collect();
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        if prefixes.len() < 2 {
+            return Ok(self);
+        }
+        prefixes.truncate(2);
+        Err(DumpFilesError::SeveralDumps {
+            name,
+            begin: prefixes,
+            remedy: "specify one of these prefixes as the dump",
+        })
+    }
+}
+
+/// Files that were found in a directory or archive.
+#[derive(Default)]
+struct Found {
+    files: Vec<ArchiveFile>,
+    skipped: Vec<SkippedFile>,
+    link_targets: BTreeMap<String, PathBuf>,
+}
+
+/// Returns a path in the form for messages.
+fn display_path(location: &Location) -> String {
+    one_line(&location.display_path().to_string_lossy()).into_owned()
+}
+
+fn io_error(name: &str) -> impl FnOnce(FileError) -> DumpFilesError + use<> {
+    let name = name.to_owned();
+    move |source| DumpFilesError::Io { name, source }
+}
+
+fn archive_error(name: &str, source: ArchiveError) -> DumpFilesError {
+    let name = name.to_owned();
+    match source {
+        ArchiveError::LargeFile { path: name } => DumpFilesError::TooLarge { name },
+        source => DumpFilesError::Archive { name, source },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+const RULES: &str = "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n";
+const ADDRESSES: &str = "1: lo: <LOOPBACK,UP> mtu 65536\n    inet 127.0.0.1/8 scope host lo\n";
+const SYSCTLS: &str = "fs.file-max = 1\nnet.ipv4.ip_forward = 1\n";
+
+fn read_error(path: &Path, folder: &Path) -> String {
+    let error = DumpFiles::read(path).unwrap_err().to_string();
+    error.replace(&format!("{}/", folder.display()), "")
+}
+
+/// Writes files, given as paths and texts, below a directory.
+fn write_files(folder: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+/// Returns the names of the read files with their formats, and the gaps.
+fn describe(path: &Path, folder: &Path) -> String {
+    let read = DumpFiles::read(path).unwrap();
+    let files = read.files.iter().map(|file| match file.format {
+        Some(format) => format!("{}: {format}", file.name),
+        None => file.name.clone(),
+    });
+    let gaps = read.gaps.iter().map(Gap::describe);
+    let lines: Vec<String> = files.chain(gaps).collect();
+    lines
+        .join("\n")
+        .replace(&folder.display().to_string(), "DIR")
+}
+
+#[test]
+fn dump_files_unreadable_returns_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let write_file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let mut messages = vec![read_error(&folder.path().join("a"), folder.path())];
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    messages.push(read_error(&empty, folder.path()));
+    for (name, bytes) in [
+        ("a.gz", &b"\x1f\x8b\x08"[..]),
+        ("a.tar.xz", b"\xfd7zXZ\0"),
+        ("a.tar.bz2", b"BZh9"),
+        ("nft", b"\x7fELF\x02\x01"),
+        ("iptables-save", b"*nat\n\xff\n"),
+    ] {
+        messages.push(read_error(&write_file(name, bytes), folder.path()));
+    }
+    let large = write_file("large", b"");
+    let file = fs::OpenOptions::new().write(true).open(&large).unwrap();
+    file.set_len(u64::try_from(MAX_BYTES).unwrap() + 1).unwrap();
+    messages.push(read_error(&large, folder.path()));
+    insta::assert_snapshot!(messages.join("\n"));
+}
+
+#[test]
+fn dump_files_directory_file_and_prefix_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.iptables-save", "a.ip-addr.txt", "notes"] {
+        fs::write(folder.path().join(name), "").unwrap();
+    }
+    let count = |path: &Path| {
+        let folder = DumpFiles::read(path).unwrap();
+        (folder.files.len(), folder.gaps.len())
+    };
+    assert_eq!(count(folder.path()), (2, 1));
+    assert_eq!(count(&folder.path().join("a")), (2, 0));
+    assert_eq!(count(&folder.path().join("notes")), (1, 0));
+    fs::write(folder.path().join("b.ip-route"), "").unwrap();
+    assert_eq!(count(&folder.path().join("a")), (2, 0));
+    insta::assert_snapshot!(
+        read_error(folder.path(), folder.path())
+            .replace(&folder.path().display().to_string(), "DIR")
+    );
+}
+
+#[test]
+fn dump_files_are_recognised_by_content_at_any_depth() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("bundle");
+    write_files(
+        &bundle,
+        &[
+            ("networking/rules.txt", RULES),
+            ("networking/addresses", ADDRESSES),
+            (
+                "networking/neighbours",
+                "10.0.0.1 dev eth0 lladdr 02:00:00:00:00:01 STALE\n",
+            ),
+            ("networking/notes", "hello\n"),
+            ("sysctls/all.txt", SYSCTLS),
+            ("logs/kubelet/1.log", "I0101 started\n"),
+            ("logs/kubelet/2.log", ""),
+            (
+                "logs/kube-proxy.log",
+                "E0101 cannot restore\n*nat\n:A - [0:0]\nCOMMIT\nE0102\nE0103\nE0104\n",
+            ),
+            ("logs/one/x", "hello\n"),
+            ("other/y", "hello\n"),
+            // Looks like output, but is configuration on the disk.
+            ("etc/sysctl.d/99.conf", SYSCTLS),
+            ("etc/sysconfig/iptables", RULES),
+            ("var/lib/iptables/rules-save", RULES),
+        ],
+    );
+    symlink("networking", bundle.join("linked")).unwrap();
+    symlink("networking/missing", bundle.join("dangling")).unwrap();
+    insta::assert_snapshot!(describe(&bundle, folder.path()));
+}
+
+#[test]
+fn dump_files_in_archives_of_directory_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("bundle");
+    write_files(&bundle, &[("ip-addr", ADDRESSES)]);
+    let packed = {
+        use std::io::Write as _;
+        let level = flate2::Compression::fast();
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), level);
+        packed.write_all(RULES.as_bytes()).unwrap();
+        packed.finish().unwrap()
+    };
+    fs::write(bundle.join("iptables-save.gz"), &packed).unwrap();
+    fs::write(bundle.join("damaged.gz"), &packed[..12]).unwrap();
+    insta::assert_snapshot!(describe(&bundle, folder.path()));
+}
+
+#[test]
+fn dump_files_of_two_directories_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    write_files(
+        folder.path(),
+        &[
+            ("nodes/a/networking/x", RULES),
+            ("nodes/b/networking/y", ADDRESSES),
+        ],
+    );
+    let error = read_error(folder.path(), folder.path());
+    insta::assert_snapshot!(error.replace(&folder.path().display().to_string(), "DIR"));
+}
