@@ -24,6 +24,15 @@ pub use trial::{ConnectionOutcome, OutcomeCount};
 pub enum Progress {
     /// This case started.
     Started(String),
+    /// `why` confirmed the first fix of a probe.
+    Fixed {
+        /// Case name.
+        case: String,
+        /// Probe name.
+        probe: String,
+        /// Changes of the fix.
+        changes: Vec<why::DescribedChange>,
+    },
     /// This case ended.
     Ended(String),
 }

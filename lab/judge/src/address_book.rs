@@ -34,7 +34,9 @@ impl<'a> AddressBook<'a> {
         Self { probes, ..self }
     }
 
-    pub(crate) fn probe(&self, name: &str) -> Option<&'a Probe> {
+    /// Returns the probe of the stage with a name. `None` if the stage has no such probe.
+    #[must_use]
+    pub fn probe(&self, name: &str) -> Option<&'a Probe> {
         self.probes.iter().find(|probe| probe.name == name)
     }
 

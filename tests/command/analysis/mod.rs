@@ -1,6 +1,7 @@
 //! Tests the commands that explain and compare results.
 
 mod bisect;
+mod cures;
 mod explain;
 mod nft_changes;
 mod verify;

@@ -18,6 +18,7 @@ mod task;
 pub use declared_by::find_declarations;
 pub use document::{Bisection, SCHEMA};
 pub use error::BisectError;
+pub(crate) use narrow::{TrialCache, narrow_fixes};
 pub use narrow::{DifferenceMask, TrialClass};
 pub use over::{OverlayError, is_whole, overlay_dump};
 pub use pair::{Difference, Kind, Pair, PairError};

@@ -107,6 +107,17 @@ pub fn narrow(all: usize, cache: &TrialCache) -> Result<Culprits, NextTrial> {
     }
 }
 
+/// Finds a minimal set of differences that must be as in good for bad to become good. The results
+/// of trials are those of [`narrow`].
+///
+/// # Errors
+///
+/// Returns the next trial if the known results are not sufficient.
+pub fn narrow_fixes(all: usize, cache: &TrialCache) -> Result<Vec<usize>, DifferenceMask> {
+    let trials = TrialResults { count: all, cache };
+    trials.find_minimal(Effect::Fixes, (0..all).collect())
+}
+
 impl TrialResults<'_> {
     /// Whether a set has the effect. The error is the trial that is needed to decide.
     fn has_effect(&self, effect: Effect, set: &[usize]) -> Result<bool, DifferenceMask> {
@@ -237,6 +248,22 @@ mod tests {
         assert_eq!(narrowed.breaks, [17, 801]);
         assert!(narrowed.fixes == [17] || narrowed.fixes == [801]);
         assert!(trials <= 30, "{trials}");
+    }
+
+    #[test]
+    fn narrow_fixes_finds_all_needed_differences() {
+        let mut cache = TrialCache::new();
+        let fixes = loop {
+            match narrow_fixes(100, &cache) {
+                Ok(fixes) => break fixes,
+                Err(mask) => {
+                    let class = bad_if(mask[17] || mask[80]);
+                    assert_eq!(cache.insert(mask, class), None, "repeated trial");
+                }
+            }
+        };
+        assert_eq!(fixes, [17, 80]);
+        assert!(cache.len() <= 20, "{}", cache.len());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::change::{Origin, ProposedChange};
 use crate::bisect::Difference;
 use svclab_judge::Fact;
+use svclab_planner::replay::{OmittedItem, ReplayReport};
 
 /// Changes that make the failing connections of a case succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,10 @@ pub struct Finding {
     /// Other probes with failing connections that were not examined: the lab expects them to fail
     /// in all cases, or another probe was requested.
     pub unexamined: Vec<String>,
+    /// Replay reports of the nodes that dumps replace: what was simulated or omitted.
+    pub dumps: Vec<ReplayReport>,
+    /// Kinds of objects that the lab lists as not modelled.
+    pub not_modelled: Vec<String>,
     /// All changes that were tried, with their results.
     pub tried: Vec<TriedChanges>,
     /// Number of pairs of changes that were not tried because there were too many.
@@ -64,20 +69,25 @@ pub struct Fix {
 pub struct DescribedChange {
     /// Action of an operator that makes the change.
     pub description: String,
-    /// Whether an operator configured the changed object or a component generated it.
+    /// Whether the change lasts. A component generates what a change of origin `generated`
+    /// deletes, and writes it again.
     pub origin: Origin,
+    /// Commands that make the change; empty if the change concerns a component or the lab.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<TypedCommand>,
     /// Change as data.
     pub change: ProposedChange,
 }
 
-impl From<&ProposedChange> for DescribedChange {
-    fn from(change: &ProposedChange) -> Self {
-        Self {
-            description: change.to_string(),
-            origin: change.origin(),
-            change: change.clone(),
-        }
-    }
+/// Command that an operator types on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TypedCommand {
+    /// Node, pod or external host.
+    pub namespace: String,
+    /// Command line for a shell. A line that starts with `#` describes a change that no command
+    /// makes.
+    pub command: String,
 }
 
 /// Changes that were tried together.
@@ -137,6 +147,26 @@ impl Finding {
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.failing.is_empty()
+    }
+
+    /// Returns the dumped parts that are not built and may affect packets, each with its node.
+    pub fn omitted_parts(&self) -> impl Iterator<Item = (&str, &OmittedItem)> {
+        let parts = self.dumps.iter().flat_map(|report| {
+            let items = report.omitted.iter();
+            items.map(|item| (report.node.as_str(), item))
+        });
+        parts.filter(|(_, item)| item.may_affect_packets())
+    }
+
+    /// Whether the finding is complete: each failing probe has a fix, or nothing failed and
+    /// everything that may affect packets was built.
+    #[must_use]
+    pub fn is_conclusive(&self) -> bool {
+        if self.is_healthy() {
+            self.omitted_parts().next().is_none()
+        } else {
+            self.is_answered()
+        }
     }
 
     /// Whether a fix was found for every failing probe, or none failed.

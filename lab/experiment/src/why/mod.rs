@@ -4,22 +4,20 @@
 //! effect of a change is not predicted: [`find_fixes`] applies the change to a copy of the lab, and
 //! runs the probes again.
 
-mod apply;
 mod candidates;
 mod case_labs;
 mod change;
-mod describe;
-mod edit;
+mod component_state;
 mod finding;
+mod frozen;
 mod pairs;
-mod routes;
 mod run;
 mod search;
 mod success;
 
 pub use change::{ChangeError, Origin, PolicyField, ProposedChange};
 pub use finding::{
-    ChangeResult, DescribedChange, FailingProbe, Finding, Fix, ProbeCount, TriedChanges,
+    ChangeResult, DescribedChange, FailingProbe, Finding, Fix, ProbeCount, TriedChanges, TypedCommand,
 };
 pub use run::find_fixes;
 pub use search::WhyRequest;

@@ -5,33 +5,30 @@ use indexmap::IndexMap;
 use super::change::{Origin, ProposedChange};
 
 /// Maximum number of pairs of changes that are tried per case.
-pub(super) const MAX_PAIRS: usize = 400;
+const MAX_PAIRS: usize = 400;
 
 /// Pairs of changes, each of which occurs once.
-pub(super) struct Pairs {
+pub(super) struct Pairs<'o> {
+    origin_of: &'o dyn Fn(&ProposedChange) -> Origin,
     /// Changes of the pairs. The first `candidates` are those that were also tried alone.
     changes: Vec<ProposedChange>,
     candidates: usize,
     /// Indices of both changes in the order in which they are applied, by sorted indices.
     order: IndexMap<[usize; 2], [usize; 2]>,
-    /// Number of pairs of configuration only.
-    configured: usize,
 }
 
-impl Pairs {
+impl<'o> Pairs<'o> {
     /// Creates a selection without pairs from changes without duplicates.
-    pub(super) fn new(candidates: Vec<ProposedChange>) -> Self {
+    pub(super) fn new(
+        candidates: Vec<ProposedChange>,
+        origin_of: &'o dyn Fn(&ProposedChange) -> Origin,
+    ) -> Self {
         Self {
+            origin_of,
             candidates: candidates.len(),
             changes: candidates,
             order: IndexMap::new(),
-            configured: 0,
         }
-    }
-
-    /// Whether no pair that is added later is selected.
-    pub(super) const fn is_full(&self) -> bool {
-        self.configured >= MAX_PAIRS
     }
 
     /// Adds the pairs of a candidate with the changes that are worth trying after it, and with all
@@ -54,13 +51,11 @@ impl Pairs {
         let key = [first.min(second), first.max(second)];
         if first != second && !self.order.contains_key(&key) {
             self.order.insert(key, [first, second]);
-            let is_configured = self.origin([first, second]) == Origin::Configured;
-            self.configured += usize::from(is_configured);
         }
     }
 
     fn origin(&self, [first, second]: [usize; 2]) -> Origin {
-        let origin = |index: usize| self.changes[index].origin();
+        let origin = |index: usize| (self.origin_of)(&self.changes[index]);
         origin(first).max(origin(second))
     }
 
@@ -94,9 +89,16 @@ mod tests {
         }
     }
 
+    fn origin(change: &ProposedChange) -> Origin {
+        match change {
+            ProposedChange::DeleteSetEntry { .. } => Origin::Generated,
+            _ => Origin::Configured,
+        }
+    }
+
     #[test]
     fn select_each_pair_occurs_once_configuration_first() {
-        let mut pairs = Pairs::new(vec![configured(0), generated(0), configured(1)]);
+        let mut pairs = Pairs::new(vec![configured(0), generated(0), configured(1)], &origin);
         for first in 0..3 {
             pairs.add(first, vec![configured(1), generated(7)]);
         }
@@ -114,17 +116,12 @@ mod tests {
         let all = candidates
             .into_iter()
             .chain((0..count - 20).map(configured));
-        let mut pairs = Pairs::new(all.collect());
-        let runs = (0..count).filter(|first| {
-            let runs = !pairs.is_full();
-            pairs.add(*first, Vec::new());
-            runs
-        });
-        assert_eq!(runs.count(), 26);
+        let mut pairs = Pairs::new(all.collect(), &origin);
+        (0..count).for_each(|first| pairs.add(first, Vec::new()));
         let (selected, untried) = pairs.select();
         assert_eq!(selected.len(), MAX_PAIRS);
         assert_eq!(untried, count * (count - 1) / 2 - MAX_PAIRS);
-        let is_configured = |change: &ProposedChange| change.origin() == Origin::Configured;
+        let is_configured = |change: &ProposedChange| origin(change) == Origin::Configured;
         assert!(selected.iter().flatten().all(is_configured));
     }
 }

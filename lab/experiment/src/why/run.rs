@@ -22,17 +22,18 @@ const MAX_PARALLEL_CASES: usize = 4;
 pub async fn find_fixes(
     cases: Vec<WhyRequest<'_>>,
     options: &RunOptions,
-    on_progress: impl Fn(Progress),
+    on_progress: impl Fn(Progress) + Sync,
 ) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
     let prepared = cases.iter().map(|request| request.prepared.clone());
     let prepared: Vec<Prepared> = prepared.collect();
     let pools = Pools::new(options, &prepared);
     let bench = Bench::new(options.jobs);
-    let (report, pools, bench) = (&on_progress, &pools, &bench);
+    let (pools, bench) = (&pools, &bench);
+    let report: &(dyn Fn(Progress) + Sync) = &on_progress;
     let all = stream::iter(&cases).map(|request| async move {
         let case = request.prepared.case.id.clone();
         report(Progress::Started(case.clone()));
-        let result = Box::pin(catch_panic(examine_case(request, pools, bench))).await;
+        let result = Box::pin(catch_panic(examine_case(request, pools, bench, report))).await;
         bench.stop(&case);
         report(Progress::Ended(case.clone()));
         result.and_then(|one| one).map_err(|error| (case, error))
@@ -45,6 +46,7 @@ async fn examine_case(
     request: &WhyRequest<'_>,
     pools: &Pools,
     bench: &Bench,
+    report: &(dyn Fn(Progress) + Sync),
 ) -> Result<Vec<Finding>, RunError> {
     let kernels = match pools.pools_for_case(&request.prepared).await {
         Ok(kernels) => kernels,
@@ -58,9 +60,15 @@ async fn examine_case(
     };
     let mut findings = Vec::new();
     for pool in &kernels {
-        let mut search = Search::start(request, CaseLabs { bench, pool }).await?;
+        let mut search = Search::start(request, CaseLabs { bench, pool }, report).await?;
         if !search.finding.is_healthy() {
             search.try_single().await?;
+            if !search.finding.is_answered() {
+                search.restore_jointly().await?;
+            }
+            if !search.finding.is_answered() {
+                search.try_rewrites().await?;
+            }
             if !search.finding.is_answered() {
                 search.try_pairs().await?;
             }

@@ -5,7 +5,7 @@
 //! A delta leaves conntrack entries in place; their deletion is a separate request.
 
 mod links;
-mod rules;
+pub(crate) mod rules;
 mod sets;
 mod sysctls;
 mod tables;
@@ -46,7 +46,7 @@ fn add_remove<T: PartialEq + Clone>(current: &[T], wanted: &[T]) -> AddRemove<T>
 }
 
 /// Returns the items of the first list that are not in the second.
-fn difference<T: PartialEq + Clone>(items: &[T], known: &[T]) -> Vec<T> {
+pub(crate) fn difference<T: PartialEq + Clone>(items: &[T], known: &[T]) -> Vec<T> {
     if items == known {
         return Vec::new();
     }

@@ -5,7 +5,10 @@
 //! results.
 
 mod change;
+mod commands;
 pub mod descriptions;
+
+pub use commands::{ShellCommand, commands_between};
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

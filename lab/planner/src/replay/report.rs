@@ -89,7 +89,7 @@ impl OmittedItem {
     #[must_use]
     pub fn with_chain(mut self, chain: ChainPaths) -> Self {
         self.affects = if chain.paths.is_empty() {
-            format!("no effect: no jump leads to {chain}")
+            format!("{NO_EFFECT}: no jump leads to {chain}")
         } else {
             format!("packets in {chain} {EFFECT_IN_CHAIN}")
         };
@@ -106,10 +106,19 @@ impl OmittedItem {
 /// Effect of an omission inside a chain.
 const EFFECT_IN_CHAIN: &str = "pass as if the rule did not exist";
 
+/// Beginning of the effect of an omission that packets cannot notice.
+const NO_EFFECT: &str = "no effect";
+
 /// Effect of any other omission.
 const DEFAULT_EFFECT: &str = "packets pass as if it did not exist";
 
 impl OmittedItem {
+    /// Whether packets may go another way because the item is not built.
+    #[must_use]
+    pub fn may_affect_packets(&self) -> bool {
+        !self.affects.is_empty() && !self.affects.starts_with(NO_EFFECT)
+    }
+
     /// Renders the description with its location, the reason and the effect as lines. An item
     /// without a location gives one line.
     #[must_use]

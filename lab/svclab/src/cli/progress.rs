@@ -80,6 +80,11 @@ impl ProgressDisplay {
         self.bar.set_message(running_message(&self.running));
     }
 
+    /// Prints on the same terminal.
+    pub(crate) fn suspend(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
     /// Updates the line for an event. `print_event` prints the event on the same terminal.
     pub(crate) fn on_event<T>(&mut self, event: &Event, print_event: impl FnOnce() -> T) -> T {
         match event {

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::text::conclusion::render_facts;
 use svclab_experiment::why::{FailingProbe, Finding, TriedChanges};
+use svclab_planner::replay::ReplayReport;
 
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/why/v1";
@@ -44,6 +45,12 @@ pub struct CaseFinding {
     /// in all cases, or another probe was requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unexamined: Vec<String>,
+    /// Replay reports of the nodes that dumps replace: what was simulated or omitted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dumps: Vec<ReplayReport>,
+    /// Kinds of objects that the lab lists as not modelled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_modelled: Vec<String>,
     /// All changes that were tried, with their results.
     pub tried: Vec<TriedChanges>,
     /// Number of pairs of changes that were not tried because there were too many; absent if zero.
@@ -75,6 +82,8 @@ impl From<Finding> for CaseFinding {
             kernel: finding.kernel,
             failing: finding.failing.into_iter().map(explain).collect(),
             unexamined: finding.unexamined,
+            dumps: finding.dumps,
+            not_modelled: finding.not_modelled,
             tried: finding.tried,
             untried_pairs: finding.untried_pairs,
             runs: finding.runs,

@@ -1,6 +1,8 @@
 //! Renders the changes that make failing cases succeed.
 
 mod document;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Write as _;
 
@@ -29,15 +31,26 @@ pub fn render_text(findings: &[Finding], verbose: bool, colour: bool) -> String 
     with_colour(join(texts, "\n"), colour)
 }
 
+/// Renders the first confirmed fix of a probe, for a user who waits for the others.
+#[must_use]
+pub fn render_first_fix(case: &str, probe: &str, changes: &[DescribedChange]) -> String {
+    let mut text = format!("{case}: {probe} is fixed by: {}", join_descriptions(changes));
+    for command in changes.iter().flat_map(|described| &described.commands) {
+        let _ = write!(text, "\n  {}# {}", command.namespace, command.command);
+    }
+    text
+}
+
 fn render_finding(finding: &Finding, verbose: bool) -> String {
     let mut text = format!("{HEAD}{}{HEAD:#}, on {}\n", finding.case, finding.kernel);
     if finding.is_healthy() {
-        if finding.unexamined.is_empty() {
-            text += "  no failures: all connections succeed\n";
+        text += if finding.unexamined.is_empty() {
+            "  no failing probe: all connections succeed\n"
         } else {
-            text += "  no failures: all examined connections succeed\n";
-            push_unexamined(&mut text, &finding.unexamined);
-        }
+            "  no failing probe: all examined connections succeed\n"
+        };
+        push_not_looked_at(&mut text, finding);
+        push_unexamined(&mut text, &finding.unexamined);
         return text;
     }
     // Probes with the same fixes are grouped.
@@ -109,6 +122,27 @@ fn render_finding(finding: &Finding, verbose: bool) -> String {
     text
 }
 
+/// Adds what a case without failing probes says nothing about.
+fn push_not_looked_at(text: &mut String, finding: &Finding) {
+    let mut parts: Vec<String> = finding
+        .omitted_parts()
+        .map(|(node, item)| format!("{node}: {}", item.render_lines().join("; ")))
+        .collect();
+    for report in &finding.dumps {
+        let simulated = report.simulated.iter();
+        parts.extend(simulated.map(|part| format!("{}: simulated: {part}", report.node)));
+    }
+    if !finding.not_modelled.is_empty() {
+        parts.push(format!("not modelled: {}", finding.not_modelled.join(", ")));
+    }
+    if !parts.is_empty() {
+        text.push_str("  Not looked at:\n");
+        for part in parts {
+            push_item(text, &part);
+        }
+    }
+}
+
 /// Adds the failing probes that were not examined.
 fn push_unexamined(text: &mut String, probes: &[String]) {
     if !probes.is_empty() {
@@ -142,7 +176,7 @@ fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
             "\n  {each} fixes {them}, and no other probe gets worse:"
         );
         for fix in configured {
-            push_item(text, &join_descriptions(&fix.changes));
+            push_fix(text, fix);
             push_necessary(text, &fix.necessary);
         }
     }
@@ -154,8 +188,16 @@ fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
         };
         let _ = writeln!(text, "\n  {head}");
         for fix in generated {
-            push_item(text, &join_descriptions(&fix.changes));
+            push_fix(text, fix);
         }
+    }
+}
+
+/// Adds a fix with its commands. A command has one line, so that a user can copy it.
+fn push_fix(text: &mut String, fix: &Fix) {
+    push_item(text, &join_descriptions(&fix.changes));
+    for command in fix.changes.iter().flat_map(|described| &described.commands) {
+        let _ = writeln!(text, "    {}# {}", command.namespace, command.command);
     }
 }
 
@@ -204,298 +246,4 @@ fn describe_result(result: &ChangeResult) -> String {
 
 fn push_item(text: &mut String, content: &str) {
     push_wrapped(text, "  - ", content, WIDTH);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use svclab_experiment::bisect::Kind;
-    use svclab_experiment::why::{PolicyField, ProposedChange};
-    use svclab_judge::{Cause, Fact, NamedAddress, RuleReference};
-    use svclab_model::plan::{Backend, Route, RouteKind, RoutingAction, RoutingRule};
-
-    fn named(name: &str) -> String {
-        name.to_owned()
-    }
-
-    fn route(via: Option<&str>, kind: RouteKind) -> Route {
-        Route {
-            to: "10.244.2.0/24".parse().expect("a network"),
-            via: via.map(|via| via.parse().expect("an address")),
-            dev: if kind.is_unicast() {
-                named("eth0")
-            } else {
-                String::new()
-            },
-            onlink: false,
-            source: None,
-            kind,
-            table: via.map(|_| 7),
-            metric: None,
-        }
-    }
-
-    fn differences(change: &ProposedChange) -> Vec<Difference> {
-        let difference = |good: Option<&str>, bad: Option<&str>| Difference {
-            namespace: named("node-1"),
-            kind: Kind::Rule,
-            location: named("iptables nat KUBE-SERVICES"),
-            good: good.map(named),
-            bad: bad.map(named),
-            owner: None,
-        };
-        if !change.rewrites_rules() {
-            return Vec::new();
-        }
-        let (rule, other) = ("-d 10.96.0.1/32 -j KUBE-MARK-MASQ", "-j RETURN");
-        vec![
-            difference(Some(rule), None),
-            difference(None, Some(other)),
-            difference(Some(rule), Some(other)),
-            difference(Some(rule), Some(rule)),
-        ]
-    }
-
-    fn balancer_changes() -> Vec<ProposedChange> {
-        vec![
-            ProposedChange::UseOwnSource {
-                balancer: named("clb"),
-            },
-            ProposedChange::SkipOwnSource {
-                balancer: named("clb"),
-            },
-            ProposedChange::AddHealthCheck {
-                balancer: named("clb"),
-            },
-            ProposedChange::RemoveSecurityGroup {
-                balancer: named("clb"),
-            },
-            ProposedChange::AddBackend {
-                balancer: named("clb"),
-                node: named("node-2"),
-            },
-            ProposedChange::RemoveBackend {
-                balancer: named("clb"),
-                node: named("node-1"),
-            },
-        ]
-    }
-
-    fn all_changes() -> Vec<ProposedChange> {
-        let mut changes = node_changes();
-        changes.extend(balancer_changes());
-        changes
-    }
-
-    fn node_changes() -> Vec<ProposedChange> {
-        vec![
-            ProposedChange::ClusterPolicy {
-                service: named("default/web"),
-                field: PolicyField::ExternalTrafficPolicy,
-            },
-            ProposedChange::ClusterPolicy {
-                service: named("default/web"),
-                field: PolicyField::InternalTrafficPolicy,
-            },
-            ProposedChange::ClusterCidr {
-                networks: named("10.244.0.0/16"),
-            },
-            ProposedChange::MasqueradeAll,
-            ProposedChange::AllowForeignSources,
-            ProposedChange::UndoManualChanges {
-                node: named("node-1"),
-            },
-            ProposedChange::RestartProxy {
-                node: named("node-1"),
-            },
-            ProposedChange::SetSysctl {
-                namespaces: vec![named("node-1"), named("node-2")],
-                keys: vec![
-                    named("net.ipv4.conf.all.rp_filter"),
-                    named("net.ipv4.conf.eth0.rp_filter"),
-                ],
-                value: named("0"),
-            },
-            ProposedChange::DeleteRule {
-                namespace: named("node-1"),
-                backend: Backend::Nft,
-                v6: false,
-                table: named("nat"),
-                chain: named("POSTROUTING"),
-                number: 4,
-                rule: named("-d 10.244.2.0/24 -j RETURN"),
-            },
-            ProposedChange::DeleteSetEntry {
-                namespace: named("node-1"),
-                set: named("KUBE-LOAD-BALANCER-LOCAL"),
-                entry: named("192.0.2.1,tcp:80"),
-            },
-            ProposedChange::DeleteNftRule {
-                namespace: named("node-1"),
-                table: named("ip kube-proxy"),
-                chain: named("filter-forward"),
-                number: 2,
-                rule: named("ip daddr 192.0.2.1 drop"),
-            },
-            ProposedChange::MasqueradeNetwork {
-                network: "10.0.0.0/8".parse().expect("a network"),
-            },
-            ProposedChange::DeleteRoute {
-                namespace: named("node-1"),
-                route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
-            },
-            ProposedChange::DeleteRoute {
-                namespace: named("node-1"),
-                route: Box::new(route(None, RouteKind::Blackhole)),
-            },
-            ProposedChange::AddRoute {
-                namespace: named("node-1"),
-                route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
-            },
-            ProposedChange::DeleteRoutingRule {
-                namespace: named("node-1"),
-                rule: Box::new(RoutingRule {
-                    priority: 100,
-                    v6: false,
-                    inverted: false,
-                    from: Some("10.244.1.0/24".parse().expect("a network")),
-                    to: None,
-                    mark: None,
-                    input_interface: None,
-                    output_interface: None,
-                    suppress_prefix_length: None,
-                    action: RoutingAction::Table(7),
-                }),
-            },
-            ProposedChange::DeleteNftElement {
-                namespace: named("node-1"),
-                table: named("ip kube-proxy"),
-                set: named("no-endpoint-services"),
-                key: named("192.0.2.1 . tcp . 80"),
-            },
-        ]
-    }
-
-    fn lost_by_rule() -> Fact {
-        let address = |address: &str| NamedAddress {
-            address: address.parse().expect("an address"),
-            name: None,
-        };
-        let rule = RuleReference {
-            backend: Backend::Nft,
-            both_backends: false,
-            table: named("filter"),
-            chain: named("FORWARD"),
-            number: Some(1),
-            rule: None,
-            target: Some(named("DROP")),
-            entries: Vec::new(),
-            service: None,
-        };
-        Fact::Lost {
-            packet: svclab_journey::journey::Kind::Syn,
-            namespace: named("node-1"),
-            ingress: None,
-            source: address("192.0.2.1:4000"),
-            destination: address("10.96.0.1:80"),
-            cause: Cause::Rule {
-                rule,
-                marked_by: None,
-            },
-            bypassed: Vec::new(),
-        }
-    }
-
-    fn finding(cures: &[Vec<ProposedChange>], tried: Vec<TriedChanges>) -> Finding {
-        let cures = cures.iter().map(|changes| Fix {
-            changes: changes.iter().map(DescribedChange::from).collect(),
-            necessary: changes.iter().flat_map(differences).collect(),
-        });
-        Finding {
-            case: named("lab/policy=Local"),
-            kernel: named("6.12"),
-            failing: vec![FailingProbe {
-                probe: named("call"),
-                after: Some(named("scaled")),
-                connected: 1,
-                total: 4,
-                facts: vec![lost_by_rule()],
-                fixes: cures.collect(),
-            }],
-            unexamined: vec![named("other"), named("third")],
-            tried,
-            untried_pairs: 0,
-            runs: 7,
-        }
-    }
-
-    #[test]
-    fn render_text_each_change_matches_snapshot() {
-        let each: Vec<Vec<ProposedChange>> = all_changes()
-            .into_iter()
-            .map(|change| vec![change])
-            .collect();
-        insta::assert_snapshot!(render_text(&[finding(&each, Vec::new())], false, false));
-    }
-
-    #[test]
-    fn render_text_unexamined_probes_match_snapshot() {
-        let mut finding = finding(&[], Vec::new());
-        finding.failing.clear();
-        insta::assert_snapshot!(render_text(&[finding], false, false));
-    }
-
-    #[test]
-    fn render_text_joint_changes_match_snapshot() {
-        let pair = all_changes().into_iter().skip(2).take(2).collect();
-        insta::assert_snapshot!(render_text(&[finding(&[pair], Vec::new())], false, false));
-    }
-
-    #[test]
-    fn render_text_no_fix_lists_tried_changes() {
-        let ran = |connected, worse: &[&str]| ChangeResult::Finished {
-            probes: vec![ProbeCount {
-                probe: named("call"),
-                connected,
-                total: 4,
-            }],
-            worse: worse.iter().map(|name| named(name)).collect(),
-        };
-        let refused = ChangeResult::Refused {
-            why: named("the change has no effect"),
-        };
-        let results = [ran(2, &[]), ran(4, &["other", "third"]), refused];
-        let tried = all_changes()
-            .into_iter()
-            .zip(results)
-            .map(|(change, came)| TriedChanges {
-                changes: vec![DescribedChange::from(&change)],
-                result: came,
-            });
-        let mut tried: Vec<TriedChanges> = tried.collect();
-        let pair = all_changes().into_iter().take(2);
-        tried.push(TriedChanges {
-            changes: pair.map(|change| DescribedChange::from(&change)).collect(),
-            result: ran(3, &[]),
-        });
-        let finding = finding(&[], tried);
-        assert!(!finding.is_answered());
-        let [short, long] = [false, true]
-            .map(|verbose| render_text(std::slice::from_ref(&finding), verbose, false));
-        insta::assert_snapshot!(short);
-        insta::assert_snapshot!("render_text_verbose_lists_pairs", long);
-    }
-
-    #[test]
-    fn render_text_untried_pairs_are_counted() {
-        let mut finding = finding(&[], Vec::new());
-        for (untried, sentence) in [
-            (1, "1 pair of changes was not tried"),
-            (90, "90 pairs of changes were not tried"),
-        ] {
-            finding.untried_pairs = untried;
-            let text = render_text(std::slice::from_ref(&finding), false, false);
-            assert!(text.contains(sentence), "{text}");
-        }
-    }
 }

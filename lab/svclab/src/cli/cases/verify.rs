@@ -133,6 +133,7 @@ async fn run_comparison(
             match event {
                 Some(Progress::Started(case)) => progress.on_case_started(&case),
                 Some(Progress::Ended(case)) => progress.on_case_ended(&case),
+                Some(Progress::Fixed { .. }) => {}
                 None => return,
             }
         }

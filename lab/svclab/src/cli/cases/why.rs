@@ -12,13 +12,13 @@ use crate::cli::input::dumps::{read_dump_arguments, warn_unread};
 use crate::cli::input::nodes::dumps_by_node;
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::{
-    has_colour_on_stdout, print, print_case_error, print_diagnostics, print_json,
+    has_colour_on_stdout, print, print_case_error, print_diagnostics, print_json, print_note,
 };
 use crate::cli::progress::ProgressDisplay;
 use svclab_experiment::Progress;
 use svclab_experiment::why::{self, Finding, WhyRequest};
 use svclab_model::plan::MaxWait;
-use svclab_report::why::{Document, render_text};
+use svclab_report::why::{Document, render_first_fix, render_text};
 use svclab_runner::results::RunError;
 use svclab_runner::run::{PrepareOptions, RunOptions, prepare_case, unknown_probe_error};
 
@@ -85,7 +85,7 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
             }
         }
     }
-    let outcome = Outcome::passed_if(cases.iter().all(Finding::is_answered));
+    let outcome = Outcome::passed_if(cases.iter().all(Finding::is_conclusive));
     let printed = match arguments.format {
         WhyFormat::Human => print(&render_text(
             &cases,
@@ -113,6 +113,13 @@ async fn search(
             };
             match stage {
                 Some(Progress::Started(case)) => progress.on_case_started(&case),
+                Some(Progress::Fixed {
+                    case,
+                    probe,
+                    changes,
+                }) => {
+                    progress.suspend(|| print_note(&render_first_fix(&case, &probe, &changes)));
+                }
                 Some(Progress::Ended(case)) => progress.on_case_ended(&case),
                 None => return,
             }

@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use super::change::{PolicyField, ProposedChange};
+use super::{PolicyField, ProposedChange};
+use crate::bisect::Difference;
+use svclab_dump::Owner;
 use svclab_model::plan::Route;
 
 /// Renders a route in the format of `ip route`.
@@ -47,6 +49,9 @@ impl fmt::Display for ProposedChange {
                 write!(f, "start kube-proxy with --cluster-cidr={networks}")
             }
             Self::MasqueradeAll => f.write_str("start kube-proxy with --masquerade-all"),
+            Self::MasqueradeFew => f.write_str("start kube-proxy without --masquerade-all"),
+            Self::BeLiberal => f.write_str("start kube-proxy with --conntrack-tcp-be-liberal"),
+            Self::StrictArp => f.write_str("start kube-proxy with --ipvs-strict-arp"),
             Self::AllowForeignSources => f.write_str(
                 "let the underlay forward packets whose source is not an address of the sending \
                  node",
@@ -118,7 +123,92 @@ impl fmt::Display for ProposedChange {
                 set,
                 key,
             } => write!(f, "delete {key} from {set} of {table} on {namespace}"),
+            Self::Restore { differences } => {
+                let texts: Vec<String> = differences.iter().map(describe_restoration).collect();
+                f.write_str(&texts.join(", and "))
+            }
+            _ => describe_network_change(self, f),
         }
+    }
+}
+
+/// Describes the restoration of an object that differs from what components write.
+fn describe_restoration(difference: &Difference) -> String {
+    let Difference {
+        namespace,
+        location,
+        good,
+        bad,
+        owner,
+        ..
+    } = difference;
+    let place = format!("{location} on {namespace}");
+    let text = match (good, bad) {
+        (Some(good), Some(bad)) if good == bad => {
+            format!("move `{good}` to its position in {place}")
+        }
+        (Some(good), Some(bad)) => format!("replace `{bad}` by `{good}` in {place}"),
+        (Some(good), None) => format!("restore `{good}`, which is missing in {place}"),
+        (None, Some(bad)) => format!("remove `{bad}` from {place}"),
+        (None, None) => format!("restore {place}"),
+    };
+    let is_of_kube_proxy = match owner {
+        Some(Owner::Service(_)) => true,
+        Some(Owner::Component(name)) => name == "kube-proxy",
+        None => false,
+    };
+    if is_of_kube_proxy {
+        text + "; a restart of kube-proxy does the same"
+    } else {
+        text
+    }
+}
+
+fn describe_network_change(
+    change: &ProposedChange,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    match change {
+        ProposedChange::AcceptPolicy {
+            namespace,
+            table,
+            chain,
+            ..
+        } => write!(f, "set the policy of {table} {chain} on {namespace} to accept"),
+        ProposedChange::SetLinkUp { namespace, link } => {
+            write!(f, "set the interface {link} up on {namespace}")
+        }
+        ProposedChange::SetMtu {
+            namespace,
+            link,
+            mtu,
+        } => write!(f, "set the MTU of {link} to {mtu} on {namespace}"),
+        ProposedChange::EnableHairpin { namespace, link } => {
+            write!(f, "enable hairpin mode on the bridge port {link} on {namespace}")
+        }
+        ProposedChange::SetNeighbour {
+            namespace,
+            neighbour,
+        } => write!(
+            f,
+            "set the neighbour {} to the hardware address {} on {} on {namespace}",
+            neighbour.address, neighbour.mac, neighbour.dev
+        ),
+        ProposedChange::SetForwarding { namespace, entry } => write!(
+            f,
+            "set the forwarding entry of {} for {} to {} on {namespace}",
+            entry.dev, entry.mac, entry.to
+        ),
+        ProposedChange::DeleteAddress {
+            namespace,
+            link,
+            address,
+        } => write!(f, "delete the address {address} from {link} on {namespace}"),
+        ProposedChange::EnableRealServers { namespace, server } => write!(
+            f,
+            "set the weight of the real servers of {server} to 1 on {namespace}"
+        ),
+        _ => Ok(()),
     }
 }
 

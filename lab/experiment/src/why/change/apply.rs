@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::change::{ChangeError, PolicyField, ProposedChange};
 use super::edit;
-use svclab_model::plan::Plan;
+use super::{ChangeError, PolicyField, ProposedChange};
+use svclab_model::plan::{Neighbour, Plan};
 use svclab_rules::kube_proxy::{Cidrs, KubeProxy};
 use svclab_scenario::Case;
 use svclab_scenario::lab::{ByHand, ForeignSources, HealthCheck, LabSpec};
@@ -12,7 +12,7 @@ use svclab_scenario::lab::{ByHand, ForeignSources, HealthCheck, LabSpec};
 impl ProposedChange {
     /// Applies the change to a case, if the change concerns the lab document. Returns whether it
     /// does.
-    pub(super) fn apply_to_case(&self, case: &mut Case) -> Result<bool, ChangeError> {
+    pub(in crate::why) fn apply_to_case(&self, case: &mut Case) -> Result<bool, ChangeError> {
         match self {
             Self::ClusterPolicy { service, field } => {
                 let objects = Arc::make_mut(&mut case.objects);
@@ -38,6 +38,15 @@ impl ProposedChange {
             }
             Self::MasqueradeAll => {
                 change_proxies(case, |proxy| set(&mut proxy.masquerade_all, true))?;
+            }
+            Self::MasqueradeFew => {
+                change_proxies(case, |proxy| set(&mut proxy.masquerade_all, false))?;
+            }
+            Self::BeLiberal => {
+                change_proxies(case, |proxy| set(&mut proxy.tcp_be_liberal, true))?;
+            }
+            Self::StrictArp => {
+                change_proxies(case, |proxy| set(&mut proxy.strict_arp, true))?;
             }
             Self::AllowForeignSources => {
                 set(
@@ -65,15 +74,7 @@ impl ProposedChange {
                     return Err(ChangeError::NoEffect);
                 }
             }
-            Self::SetSysctl { .. }
-            | Self::DeleteRule { .. }
-            | Self::DeleteNftRule { .. }
-            | Self::DeleteSetEntry { .. }
-            | Self::DeleteNftElement { .. }
-            | Self::DeleteRoute { .. }
-            | Self::AddRoute { .. }
-            | Self::DeleteRoutingRule { .. }
-            | Self::RestartProxy { .. } => return Ok(false),
+            _ => return Ok(false),
         }
         Ok(true)
     }
@@ -121,7 +122,7 @@ impl ProposedChange {
     }
 
     /// Applies the change to a plan, if the change concerns the content of namespaces.
-    pub(super) fn apply_to_plan(&self, plan: &mut Plan) -> Result<(), ChangeError> {
+    pub(in crate::why) fn apply_to_plan(&self, plan: &mut Plan) -> Result<(), ChangeError> {
         match self {
             Self::SetSysctl {
                 namespaces,
@@ -170,15 +171,22 @@ impl ProposedChange {
                 let namespace = edit::namespace(plan, namespace)?;
                 edit::delete_nft_rule(namespace, table, chain, *number)
             }
+            _ => self.apply_to_network(plan),
+        }
+    }
+
+    /// Applies a change of interfaces, neighbours, routes, policies and virtual servers; ignores
+    /// all others.
+    fn apply_to_network(&self, plan: &mut Plan) -> Result<(), ChangeError> {
+        let missing = |namespace: &String| ChangeError::Missing(namespace.clone());
+        match self {
             Self::DeleteRoute { namespace, route } => {
                 let target = edit::namespace(plan, namespace)?;
-                remove_item(&mut target.routes, route)
-                    .ok_or_else(|| ChangeError::Missing(namespace.clone()))
+                remove_item(&mut target.routes, route).ok_or_else(|| missing(namespace))
             }
             Self::DeleteRoutingRule { namespace, rule } => {
                 let target = edit::namespace(plan, namespace)?;
-                remove_item(&mut target.routing_rules, rule)
-                    .ok_or_else(|| ChangeError::Missing(namespace.clone()))
+                remove_item(&mut target.routing_rules, rule).ok_or_else(|| missing(namespace))
             }
             Self::AddRoute { namespace, route } => {
                 let target = edit::namespace(plan, namespace)?;
@@ -187,6 +195,70 @@ impl ProposedChange {
                 }
                 target.routes.push((**route).clone());
                 Ok(())
+            }
+            Self::AcceptPolicy {
+                namespace,
+                backend,
+                v6,
+                table,
+                chain,
+            } => {
+                let target = edit::namespace(plan, namespace)?;
+                if table.contains(' ') {
+                    edit::accept_nft_policy(target, table, chain)
+                } else {
+                    edit::accept_policy(target, *backend, *v6, table, chain)
+                }
+            }
+            Self::SetLinkUp { namespace, link } => {
+                set(&mut edit::link(plan, namespace, link)?.down, false)
+            }
+            Self::SetMtu {
+                namespace,
+                link,
+                mtu,
+            } => set(&mut edit::link(plan, namespace, link)?.mtu, Some(*mtu)),
+            Self::EnableHairpin { namespace, link } => {
+                set(&mut edit::link(plan, namespace, link)?.hairpin, true)
+            }
+            Self::DeleteAddress {
+                namespace,
+                link,
+                address,
+            } => {
+                let addresses = if link == "lo" {
+                    &mut edit::namespace(plan, namespace)?.loopback
+                } else {
+                    &mut edit::link(plan, namespace, link)?.addresses
+                };
+                remove_item(addresses, address).ok_or_else(|| missing(namespace))
+            }
+            Self::SetNeighbour {
+                namespace,
+                neighbour,
+            } => {
+                let entries = &mut edit::namespace(plan, namespace)?.neighbours;
+                if entries.contains(neighbour) {
+                    return Err(ChangeError::NoEffect);
+                }
+                let is_same = |entry: &Neighbour| {
+                    entry.address == neighbour.address && entry.dev == neighbour.dev
+                };
+                entries.retain(|entry| !is_same(entry));
+                entries.push((**neighbour).clone());
+                Ok(())
+            }
+            Self::SetForwarding { namespace, entry } => {
+                let entries = &mut edit::namespace(plan, namespace)?.forwarding;
+                if entries.contains(entry) {
+                    return Err(ChangeError::NoEffect);
+                }
+                entries.retain(|other| other.mac != entry.mac || other.dev != entry.dev);
+                entries.push((**entry).clone());
+                Ok(())
+            }
+            Self::EnableRealServers { namespace, server } => {
+                edit::enable_real_servers(edit::namespace(plan, namespace)?, *server)
             }
             _ => Ok(()),
         }

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::change::ProposedChange;
+use crate::why::change::ProposedChange;
 use svclab_journey::journey::{Hop, PacketPath, PathEnd};
 use svclab_model::plan::{Namespace, Plan, Route, RouteKind, RoutingAction, RoutingRule};
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
 
 /// Returns the route changes that are worth trying for the nodes on a packet path.
-pub fn route_changes(plan: &Plan, cluster: &Cluster, flight: &PacketPath) -> Vec<ProposedChange> {
+pub(super) fn route_changes(plan: &Plan, cluster: &Cluster, flight: &PacketPath) -> Vec<ProposedChange> {
     let mut found = Vec::new();
     for (index, hop) in flight.hops.iter().enumerate() {
         // An operator cannot edit the routes of the network between nodes.

@@ -1,11 +1,14 @@
 //! Edits sysctls, rules, sets and elements in the namespaces of a plan.
 
-use super::change::ChangeError;
-use svclab_model::plan::{Backend, Namespace, Plan, Sysctl};
+use std::net::SocketAddr;
+
+use super::ChangeError;
+use svclab_model::plan::{Backend, Iptables, Link, Namespace, Plan, Sysctl};
 use svclab_ruleset::input::{Input, ProgramInput};
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
+use svclab_ruleset::ipvs::VirtualServerKey;
 use svclab_ruleset::nft::{self, Ruleset};
 
 /// Returns a namespace of a plan.
@@ -60,24 +63,119 @@ pub fn delete_rule(
     table: &str,
     (chain, number): (&str, u32),
 ) -> Result<(), ChangeError> {
-    let missing = ChangeError::Missing(namespace.name.clone());
-    let mut variants = namespace
-        .iptables
-        .iter_mut()
-        .chain(&mut namespace.other_iptables);
-    let variant = variants.find(|rules| rules.backend == backend);
-    let table = Table::from_name(table);
-    let (Some(rules), Some(table)) = (variant, table) else {
-        return Err(missing);
-    };
-    let input = if v6 { &mut rules.v6 } else { &mut rules.v4 };
+    let missing = || ChangeError::Missing(namespace.name.clone());
+    let table = Table::from_name(table).ok_or_else(missing)?;
     let delete = |script: &mut IptablesScript| {
         script.table(table)?;
         let block = script.table_mut(table);
         block.push(Command::delete_at(chain, usize::try_from(number).ok()?));
         Some(())
     };
-    edit_input(&namespace.name, input, delete)
+    edit_rules(namespace, backend, v6, delete)
+}
+
+/// Edits the rules of an iptables variant and IP family.
+fn edit_rules(
+    namespace: &mut Namespace,
+    backend: Backend,
+    v6: bool,
+    edit: impl FnOnce(&mut IptablesScript) -> Option<()>,
+) -> Result<(), ChangeError> {
+    let name = namespace.name.clone();
+    let mut variants = namespace
+        .iptables
+        .iter_mut()
+        .chain(&mut namespace.other_iptables);
+    let variant = variants.find(|rules| rules.backend == backend);
+    let Iptables { v4, v6: six, .. } = variant.ok_or_else(|| ChangeError::Missing(name.clone()))?;
+    edit_input(&name, if v6 { six } else { v4 }, edit)
+}
+
+/// Sets the policy of a built-in chain to ACCEPT.
+///
+/// # Errors
+///
+/// Returns an error if the policy of the chain is not known to be another one.
+pub fn accept_policy(
+    namespace: &mut Namespace,
+    backend: Backend,
+    v6: bool,
+    table: &str,
+    chain: &str,
+) -> Result<(), ChangeError> {
+    let missing = || ChangeError::Missing(namespace.name.clone());
+    let table = Table::from_name(table).ok_or_else(missing)?;
+    let accept = |script: &mut IptablesScript| {
+        script.table(table)?;
+        let policies = script.table_mut(table).policies.iter_mut();
+        let mut own = policies.filter(|(name, policy)| name == chain && policy != "ACCEPT");
+        let (_, policy) = own.next_back()?;
+        "ACCEPT".clone_into(policy);
+        Some(())
+    };
+    edit_rules(namespace, backend, v6, accept)
+}
+
+/// Sets the policy of a base chain of nftables to accept.
+///
+/// # Errors
+///
+/// Returns an error if the chain does not exist.
+pub fn accept_nft_policy(
+    namespace: &mut Namespace,
+    table: &str,
+    chain: &str,
+) -> Result<(), ChangeError> {
+    let accept = |ruleset: &mut Ruleset| {
+        let mut chains = find_table(ruleset, table)?.chains.iter_mut();
+        let chain = chains.find(|candidate| candidate.name == chain)?;
+        "accept".clone_into(&mut chain.hook.as_mut()?.policy);
+        Some(())
+    };
+    edit_input(&namespace.name, &mut namespace.nft, accept)
+}
+
+/// Returns an interface of a plan.
+///
+/// # Errors
+///
+/// Returns an error if the namespace or interface does not exist.
+pub fn link<'p>(
+    plan: &'p mut Plan,
+    namespace_name: &str,
+    name: &str,
+) -> Result<&'p mut Link, ChangeError> {
+    let links = &mut namespace(plan, namespace_name)?.links;
+    let mut links = links.iter_mut();
+    links
+        .find(|link| link.name == name)
+        .ok_or_else(|| ChangeError::Missing(namespace_name.to_owned()))
+}
+
+/// Sets the weight of all real servers with weight 0 to 1.
+///
+/// # Errors
+///
+/// Returns an error if no virtual server with this address has such a real server.
+pub fn enable_real_servers(
+    namespace: &mut Namespace,
+    server: SocketAddr,
+) -> Result<(), ChangeError> {
+    let has_address = |key: &VirtualServerKey| {
+        matches!(key, VirtualServerKey::Address { address, port, .. }
+            if SocketAddr::new(*address, *port) == server)
+    };
+    let servers = namespace.ipvs.iter_mut();
+    let servers = servers.filter(|candidate| has_address(&candidate.key));
+    let idle = servers
+        .flat_map(|candidate| &mut candidate.servers)
+        .filter(|real| real.weight == 0);
+    let mut result = Err(ChangeError::NoEffect);
+    for real in idle {
+        real.weight = 1;
+        result = Ok(());
+    }
+    result
 }
 
 /// Deletes an entry of an ipset.
@@ -159,7 +257,6 @@ fn find_table<'r>(ruleset: &'r mut Ruleset, name: &str) -> Option<&'r mut nft::T
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_model::plan::Iptables;
 
     #[test]
     fn delete_rule_appends_after_all_commands() {

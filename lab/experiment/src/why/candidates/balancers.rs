@@ -1,0 +1,43 @@
+//! Finds properties of load balancers that may be the cause.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::Failures;
+use crate::why::change::ProposedChange;
+
+/// Returns the changes of the load balancers that packets were sent to or came from.
+pub(super) fn balancer_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    let flows = failures.hops().flat_map(|hop| [hop.before, hop.after]);
+    let met: BTreeSet<IpAddr> = flows
+        .flat_map(|flow| [flow.source.ip(), flow.destination.ip()])
+        .collect();
+    let mut changes = Vec::new();
+    for (name, spec) in &failures.case.spec.load_balancers {
+        let mut balancers = failures.cluster.balancers.iter();
+        let found = balancers.find(|balancer| balancer.name == *name);
+        if !found.is_some_and(|own| own.addresses.iter().any(|ip| met.contains(ip))) {
+            continue;
+        }
+        let [first, second, third, fourth] = [(); 4].map(|()| name.clone());
+        changes.extend([
+            ProposedChange::UseOwnSource { balancer: first },
+            ProposedChange::SkipOwnSource { balancer: second },
+            ProposedChange::AddHealthCheck { balancer: third },
+        ]);
+        if spec.security_group.is_some() {
+            changes.push(ProposedChange::RemoveSecurityGroup { balancer: fourth });
+        }
+        let backends = spec.backends.as_ref();
+        for node in failures.case.objects.nodes.iter().map(|node| &node.name) {
+            let is_backend = backends.is_none_or(|backends| backends.contains(node));
+            let (balancer, node) = (name.clone(), node.clone());
+            changes.push(if is_backend {
+                ProposedChange::RemoveBackend { balancer, node }
+            } else {
+                ProposedChange::AddBackend { balancer, node }
+            });
+        }
+    }
+    changes
+}

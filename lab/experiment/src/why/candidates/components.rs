@@ -1,0 +1,249 @@
+//! Finds policies of services, settings of components, and sysctls that may be the cause.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::Failures;
+use super::rules::is_early_return;
+use crate::kube_proxies;
+use crate::why::change::{PolicyField, ProposedChange, covering_networks};
+use svclab_journey::journey::{Rewrite, RuleMatch};
+use svclab_judge::called_service;
+use svclab_model::plan::{NFTABLES_TABLE, Namespace, Plan};
+use svclab_planner::cluster::Cluster;
+use svclab_rules::kube_proxy::{Family, KubeProxy, Mode};
+use svclab_rules::objects::Service;
+
+/// Sysctls that a node of a cluster needs, with the value: forwarding, and rules for bridged
+/// packets.
+const NODE_SYSCTLS: [(&str, &str); 4] = [
+    ("net.ipv4.ip_forward", "1"),
+    ("net.ipv6.conf.all.forwarding", "1"),
+    ("net.bridge.bridge-nf-call-iptables", "1"),
+    ("net.bridge.bridge-nf-call-ip6tables", "1"),
+];
+
+/// Returns the traffic policies of the called services that exclude endpoints.
+pub(super) fn policies(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    use PolicyField::{ExternalTrafficPolicy, InternalTrafficPolicy};
+    let services = failures.cluster.services.iter();
+    let mut changes = Vec::new();
+    for service in services.filter(|service| is_called(failures, service)) {
+        for (field, is_local) in [
+            (ExternalTrafficPolicy, service.external_local),
+            (InternalTrafficPolicy, service.internal_local),
+        ] {
+            if is_local {
+                let service = service.full_name();
+                changes.push(ProposedChange::ClusterPolicy { service, field });
+            }
+        }
+    }
+    changes
+}
+
+/// Whether a failing connection calls the service: by its probe, or by an address to which the
+/// packets were rewritten on their way.
+fn is_called(failures: &Failures<'_>, service: &Service) -> bool {
+    let mut probes = failures
+        .journeys
+        .iter()
+        .filter_map(|journey| failures.book.probe(&journey.probe));
+    let is_target = probes.any(|probe| {
+        called_service(failures.cluster, probe).is_some_and(|(called, _)| called == service)
+    });
+    let is_node_port =
+        |port: u16| service.ports.iter().any(|own| own.node_port == Some(port));
+    let mut destinations = failures.hops().flat_map(|hop| [hop.before, hop.after]);
+    is_target
+        || destinations.any(|flow| {
+            service.has_address(flow.destination.ip()) || is_node_port(flow.destination.port())
+        })
+}
+
+/// Returns the flags of kube-proxy that decide what is masqueraded, accepted or answered, if a
+/// packet met rules or virtual servers of kube-proxy.
+pub(super) fn proxy_flags(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    let spec = &failures.case.spec;
+    let meets_proxy = failures.hops().any(|hop| {
+        matches!(hop.rewritten, Some(Rewrite::ByIpvs { .. }))
+            || hop.matches.iter().any(is_rule_of_proxy)
+    });
+    if !meets_proxy || kube_proxies(spec).next().is_none() {
+        return Vec::new();
+    }
+    let mut changes = Vec::new();
+    if let Some(networks) = missing_cluster_cidr(failures) {
+        changes.push(ProposedChange::ClusterCidr { networks });
+    }
+    changes.push(if kube_proxies(spec).any(|proxy| proxy.masquerade_all) {
+        ProposedChange::MasqueradeFew
+    } else {
+        ProposedChange::MasqueradeAll
+    });
+    let mut steps = failures.hops().flat_map(|hop| &hop.matches);
+    let matches_invalid = |step: &RuleMatch| {
+        let rule = step.rule.as_deref().unwrap_or_default().to_lowercase();
+        rule.contains("ctstate invalid") || rule.contains("ct state invalid")
+    };
+    if steps.any(matches_invalid) {
+        changes.push(ProposedChange::BeLiberal);
+    }
+    if kube_proxies(spec).any(|proxy| proxy.mode == Mode::Ipvs && !proxy.strict_arp) {
+        changes.push(ProposedChange::StrictArp);
+    }
+    changes
+}
+
+fn is_rule_of_proxy(step: &RuleMatch) -> bool {
+    let target = step.target.as_deref().unwrap_or_default();
+    let native_table = step.table.split_once(' ').map(|(_, table)| table);
+    step.chain.starts_with("KUBE-")
+        || target.starts_with("KUBE-")
+        || native_table == Some(NFTABLES_TABLE)
+}
+
+/// Returns the pod networks if a kube-proxy has another cluster CIDR.
+fn missing_cluster_cidr(failures: &Failures<'_>) -> Option<String> {
+    let spec = &failures.case.spec;
+    // The network that assigns pod addresses defines the pod CIDRs; without one, the nodes do.
+    let flannel = spec.flannel.iter().map(|flannel| flannel.network);
+    let calico = spec
+        .calico
+        .iter()
+        .flat_map(|calico| calico.pools.iter().copied());
+    let mut pod_networks: Vec<IpNetwork> = flannel.chain(calico).map(IpNetwork::V4).collect();
+    if pod_networks.is_empty() {
+        let nodes = failures.case.objects.nodes.iter();
+        let specs = nodes.filter_map(|node| node.value.spec.as_ref());
+        let cidrs = specs.flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr));
+        pod_networks.extend(cidrs.filter_map(|cidr| cidr.parse::<IpNetwork>().ok()));
+    }
+    let networks = covering_networks(pod_networks.iter().copied())?;
+    let cluster = failures.cluster;
+    let is_right = |proxy: &KubeProxy| has_pod_cidrs(proxy, &pod_networks, cluster);
+    (!kube_proxies(spec).all(is_right)).then_some(networks)
+}
+
+/// Whether the cluster CIDRs of a kube-proxy include the pod networks and no node address.
+fn has_pod_cidrs(proxy: &KubeProxy, pods: &[IpNetwork], cluster: &Cluster) -> bool {
+    let Some(cidrs) = &proxy.cluster_cidr else {
+        return false;
+    };
+    let containing_cidr = |ip: IpAddr| {
+        let known = cidrs.for_family(Family::from_ip(ip));
+        known.filter(|known| known.contains(ip))
+    };
+    let mut nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
+    let includes = |pods: &IpNetwork| {
+        containing_cidr(pods.ip()).is_some_and(|known| known.prefix() <= pods.prefix())
+    };
+    pods.iter().all(includes) && !nodes.any(|node| containing_cidr(node.ip()).is_some())
+}
+
+/// Returns the destinations of packets that ip-masq-agent does not masquerade.
+pub(super) fn masqueraded_networks(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    let Some(agent) = &failures.case.spec.ip_masq_agent else {
+        return Vec::new();
+    };
+    let steps = failures.hops().flat_map(|hop| &hop.matches);
+    let mut changes = Vec::new();
+    for step in steps.filter(|step| step.chain.starts_with("IP-MASQ") && is_early_return(step)) {
+        let IpAddr::V4(to) = step.flow.destination.ip() else {
+            continue;
+        };
+        let kept = agent.non_masquerade_cidrs.iter().copied();
+        let kept = kept.filter(|network| network.contains(to));
+        changes.extend(kept.map(|network| ProposedChange::MasqueradeNetwork { network }));
+    }
+    changes
+}
+
+/// Returns the undoing of manual changes on the nodes that packets passed.
+pub(super) fn manual_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    let nodes = failures.case.spec.nodes.iter();
+    let changed = nodes.filter(|(name, node)| {
+        let is_untouched = node.by_hand.iptables.is_empty() && node.by_hand.commands.is_empty();
+        !is_untouched && is_met(failures, name)
+    });
+    let changes =
+        changed.map(|(name, _)| ProposedChange::UndoManualChanges { node: name.clone() });
+    changes.collect()
+}
+
+/// Whether a packet passed the node, or was lost on the way to an address of the node or one of its
+/// pods. A connection without packets failed on its own node.
+fn is_met(failures: &Failures<'_>, node: &str) -> bool {
+    let is_sender = |name: &str| failures.journeys.iter().any(|journey| journey.from == name);
+    let passes = failures.hops().any(|hop| hop.namespace == node);
+    let addresses = failures.plan.namespace(node).into_iter();
+    let addresses: Vec<IpNetwork> = addresses
+        .flat_map(|namespace| &namespace.links)
+        .flat_map(|link| link.addresses.iter().copied())
+        .collect();
+    let mut ends = failures.packets().filter_map(|packet| packet.hops.last());
+    passes
+        || is_sender(node)
+        || ends.any(|hop| {
+            let to = hop.after.destination.ip();
+            addresses.iter().any(|own| own.contains(to))
+        })
+}
+
+/// Returns the sysctls that a node needs and that have another value on a node that packets passed.
+pub(super) fn node_sysctls(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    let mut changes = Vec::new();
+    for node in &failures.cluster.nodes {
+        let Some(namespace) = failures.plan.namespace(&node.name) else {
+            continue;
+        };
+        if !is_met(failures, &node.name) {
+            continue;
+        }
+        for (key, value) in NODE_SYSCTLS {
+            let mut sysctls = namespace.sysctls.iter();
+            let current = sysctls.rfind(|sysctl| sysctl.key == key);
+            if current.is_some_and(|sysctl| sysctl.value != value) {
+                changes.push(ProposedChange::SetSysctl {
+                    namespaces: vec![node.name.clone()],
+                    keys: vec![key.to_owned()],
+                    value: value.to_owned(),
+                });
+            }
+        }
+    }
+    changes
+}
+
+/// Returns changes of sysctls of one node for all nodes where they differ: request and reply may
+/// pass different nodes.
+pub(super) fn sysctls_of_all_nodes(plan: &Plan, changes: &[ProposedChange]) -> Vec<ProposedChange> {
+    let mut wider_changes = Vec::new();
+    for change in changes {
+        let ProposedChange::SetSysctl {
+            namespaces,
+            keys,
+            value,
+        } = change
+        else {
+            continue;
+        };
+        let global_keys = keys.iter().filter(|key| key.contains(".conf.all."));
+        let global_keys: Vec<String> = global_keys.cloned().collect();
+        let differs = |namespace: &&Namespace| {
+            let mut sysctls = namespace.sysctls.iter();
+            sysctls.any(|sysctl| global_keys.contains(&sysctl.key) && sysctl.value != *value)
+        };
+        let affected = plan.namespaces.iter().filter(differs);
+        let affected: Vec<String> = affected.map(|namespace| namespace.name.clone()).collect();
+        if !global_keys.is_empty() && affected != *namespaces && affected.len() > 1 {
+            wider_changes.push(ProposedChange::SetSysctl {
+                namespaces: affected,
+                keys: global_keys,
+                value: value.clone(),
+            });
+        }
+    }
+    wider_changes
+}

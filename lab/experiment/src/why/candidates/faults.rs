@@ -1,0 +1,294 @@
+//! Turns the objects at fault that facts name into changes of these objects.
+
+use std::net::IpAddr;
+
+use super::ProposedChange;
+use svclab_judge::{Cause, Fact, Fault, InterfaceName, Rejection, RouteDecision, RouteLookup};
+use svclab_model::plan::{
+    Forwarding, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind,
+};
+use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
+
+/// Default MTU of an Ethernet interface, in bytes.
+const ETHERNET_MTU: u32 = 1500;
+
+/// Bytes that a VXLAN header with its outer headers needs (RFC 7348).
+const VXLAN_BYTES: u32 = 50;
+
+/// Returns the changes of the object that a fact names.
+pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<ProposedChange> {
+    let (namespace, fault) = match fact {
+        Fact::Lost {
+            namespace, cause, ..
+        } => match cause {
+            Cause::Kernel { fault, .. }
+            | Cause::Counter { fault, .. }
+            | Cause::NotReceived { fault, .. } => (namespace, fault.as_ref()),
+            Cause::Waiting { neighbour } => {
+                let Some(target) = plan.namespace(namespace) else {
+                    return Vec::new();
+                };
+                let interface = interface_to(target, *neighbour);
+                let change = interface.and_then(|dev| known_neighbour(plan, target, *neighbour, dev));
+                return change.into_iter().collect();
+            }
+            Cause::Rule { .. } | Cause::Unknown => return Vec::new(),
+        },
+        Fact::Rejected {
+            namespace,
+            rejection: Rejection::Icmp { fault, .. },
+            ..
+        }
+        | Fact::NothingSent {
+            namespace, fault, ..
+        } => (namespace, fault.as_ref()),
+        _ => return Vec::new(),
+    };
+    let (Some(fault), Some(target)) = (fault, plan.namespace(namespace)) else {
+        return Vec::new();
+    };
+    // The interface at fault may be in another namespace than the packet's last one.
+    if let Fault::Down { interface } = fault {
+        return link_up(interface).into_iter().collect();
+    }
+    // An operator cannot edit the network between nodes.
+    if namespace == FABRIC || namespace == INTERNET {
+        return Vec::new();
+    }
+    object_changes(plan, cluster, target, fault)
+}
+
+fn link_up(interface: &InterfaceName) -> Option<ProposedChange> {
+    let is_editable = interface.namespace != FABRIC && interface.namespace != INTERNET;
+    is_editable.then(|| ProposedChange::SetLinkUp {
+        namespace: interface.namespace.clone(),
+        link: interface.interface.clone(),
+    })
+}
+
+fn object_changes(
+    plan: &Plan,
+    cluster: &Cluster,
+    target: &Namespace,
+    fault: &Fault,
+) -> Vec<ProposedChange> {
+    let namespace = || target.name.clone();
+    let change = match fault {
+        Fault::Route { lookup } | Fault::SourceRoute { lookup } => {
+            return lookup_changes(cluster, target, lookup);
+        }
+        Fault::Neighbour { address, interface } => {
+            known_neighbour(plan, target, *address, interface)
+        }
+        Fault::Mtu {
+            namespace,
+            interface,
+            length,
+            ..
+        } => plan
+            .namespace(namespace)
+            .and_then(|owner| owner.links.iter().find(|link| link.name == *interface))
+            .map(|link| ProposedChange::SetMtu {
+                namespace: namespace.clone(),
+                link: interface.clone(),
+                mtu: usual_mtu(link).max(*length),
+            }),
+        Fault::HardwareAddress {
+            receiver,
+            neighbour,
+            ..
+        } => neighbour.and_then(|address| {
+            let dev = interface_to_peer(target, receiver)?;
+            let owner = plan.namespace(&receiver.namespace)?;
+            let mut links = owner.links.iter();
+            let peer = links.find(|link| link.name == receiver.interface)?;
+            Some(set_neighbour(target, address, peer.mac, dev))
+        }),
+        Fault::Hairpin { port, .. } => Some(ProposedChange::EnableHairpin {
+            namespace: namespace(),
+            link: port.clone(),
+        }),
+        Fault::BridgePort {
+            port, down: true, ..
+        } => Some(ProposedChange::SetLinkUp {
+            namespace: namespace(),
+            link: port.clone(),
+        }),
+        Fault::Vxlan {
+            interface,
+            neighbour,
+            address,
+        } => return tunnel_changes(plan, target, interface, *neighbour, *address),
+        Fault::VirtualServer { address, .. } => Some(ProposedChange::EnableRealServers {
+            namespace: namespace(),
+            server: *address,
+        }),
+        // The rule that set the TTL is among the matched rules.
+        Fault::Ttl { .. }
+        | Fault::BridgePort { down: false, .. }
+        | Fault::Down { .. }
+        | Fault::Dummy { .. } => None,
+    };
+    change.into_iter().collect()
+}
+
+/// Returns the deletion of the objects that decided a route lookup: the route, the routing rule,
+/// or an address that makes a foreign address local.
+fn lookup_changes(
+    cluster: &Cluster,
+    target: &Namespace,
+    lookup: &RouteLookup,
+) -> Vec<ProposedChange> {
+    let routes = |text: &String| -> Vec<ProposedChange> {
+        let routes = target.routes.iter();
+        let named = routes.filter(|route| route.to_string() == *text && is_deletable(route));
+        let delete = |route: &Route| ProposedChange::DeleteRoute {
+            namespace: target.name.clone(),
+            route: Box::new(route.clone()),
+        };
+        named.map(delete).collect()
+    };
+    let mut changes = Vec::new();
+    match &lookup.decision {
+        RouteDecision::Refusal { route, .. } | RouteDecision::Unicast { route, .. } => {
+            changes.extend(routes(route));
+        }
+        RouteDecision::Local { .. } => changes.extend(foreign_address(cluster, target, lookup)),
+        RouteDecision::None { .. } | RouteDecision::RuleRefusal => {}
+    }
+    changes.extend(lookup.thrown.iter().flat_map(routes));
+    let rules = target.routing_rules.iter();
+    let named = rules.filter(|rule| lookup.rule.as_ref() == Some(&rule.to_string()));
+    changes.extend(named.map(|rule| ProposedChange::DeleteRoutingRule {
+        namespace: target.name.clone(),
+        rule: Box::new(rule.clone()),
+    }));
+    changes
+}
+
+/// Whether packets find another route without this one. Without its default route, a node reaches
+/// less.
+fn is_deletable(route: &Route) -> bool {
+    route.to.prefix() > 0 || !route.kind.is_unicast()
+}
+
+/// Returns the deletion of an address, or of a local route, that the lab does not give to the
+/// namespace.
+fn foreign_address(
+    cluster: &Cluster,
+    target: &Namespace,
+    lookup: &RouteLookup,
+) -> Vec<ProposedChange> {
+    let mut nodes = cluster.nodes.iter();
+    let node = nodes.find(|node| node.name == target.name);
+    let is_own = node.is_some_and(|node| node.addresses.iter().any(|own| own.ip() == lookup.address));
+    if is_own {
+        return Vec::new();
+    }
+    let namespace = || target.name.clone();
+    let links = target.links.iter();
+    let addresses = links.flat_map(|link| link.addresses.iter().map(|own| (&*link.name, *own)));
+    let loopback = target.loopback.iter().map(|own| ("lo", *own));
+    let addresses = addresses.chain(loopback);
+    let named = addresses.filter(|(_, own)| own.ip() == lookup.address);
+    let mut changes: Vec<ProposedChange> = named
+        .map(|(link, address)| ProposedChange::DeleteAddress {
+            namespace: namespace(),
+            link: link.to_owned(),
+            address,
+        })
+        .collect();
+    let routes = target.routes.iter();
+    let local = routes
+        .filter(|route| route.kind == RouteKind::Local && route.to.contains(lookup.address));
+    changes.extend(local.map(|route| ProposedChange::DeleteRoute {
+        namespace: namespace(),
+        route: Box::new(route.clone()),
+    }));
+    changes
+}
+
+/// Returns the MTU that an interface usually has, in bytes.
+fn usual_mtu(link: &Link) -> u32 {
+    match link.kind {
+        LinkKind::Vxlan { .. } => ETHERNET_MTU - VXLAN_BYTES,
+        _ => ETHERNET_MTU,
+    }
+}
+
+fn set_neighbour(target: &Namespace, address: IpAddr, mac: Mac, dev: &str) -> ProposedChange {
+    ProposedChange::SetNeighbour {
+        namespace: target.name.clone(),
+        neighbour: Box::new(Neighbour {
+            address,
+            mac,
+            dev: dev.to_owned(),
+        }),
+    }
+}
+
+/// Returns the static entry of a neighbour whose interface the plan has.
+fn known_neighbour(
+    plan: &Plan,
+    target: &Namespace,
+    address: IpAddr,
+    dev: &str,
+) -> Option<ProposedChange> {
+    let others = plan.namespaces.iter().filter(|other| other.name != target.name);
+    let mut links = others.flat_map(|other| &other.links);
+    let has_address = |link: &&Link| link.addresses.iter().any(|own| own.ip() == address);
+    let owner = links.find(has_address)?;
+    Some(set_neighbour(target, address, owner.mac, dev))
+}
+
+/// Returns the interface whose subnet contains an address.
+fn interface_to(target: &Namespace, address: IpAddr) -> Option<&str> {
+    let mut links = target.links.iter();
+    let link = links.find(|link| link.addresses.iter().any(|own| own.contains(address)))?;
+    Some(&link.name)
+}
+
+/// Returns the interface at whose other end another interface is.
+fn interface_to_peer<'n>(target: &'n Namespace, receiver: &InterfaceName) -> Option<&'n str> {
+    let is_peer = |link: &&Link| {
+        matches!(&link.kind, LinkKind::Veth { namespace, peer }
+            if *namespace == receiver.namespace && *peer == receiver.interface)
+    };
+    let link = target.links.iter().find(is_peer)?;
+    Some(&link.name)
+}
+
+/// Returns the entries by which a VXLAN device finds the tunnel end of a neighbour.
+fn tunnel_changes(
+    plan: &Plan,
+    target: &Namespace,
+    interface: &str,
+    neighbour: IpAddr,
+    known: Option<Mac>,
+) -> Vec<ProposedChange> {
+    let others = plan.namespaces.iter().filter(|other| other.name != target.name);
+    let mut links = others.flat_map(|other| &other.links);
+    let end = links.find_map(|link| match link.kind {
+        LinkKind::Vxlan { local, .. }
+            if link.addresses.iter().any(|own| own.ip() == neighbour) =>
+        {
+            Some((link.mac, local))
+        }
+        _ => None,
+    });
+    let Some((mac, local)) = end else {
+        return Vec::new();
+    };
+    let forwarding = ProposedChange::SetForwarding {
+        namespace: target.name.clone(),
+        entry: Box::new(Forwarding {
+            dev: interface.to_owned(),
+            mac,
+            to: local,
+        }),
+    };
+    match known {
+        Some(known) if known == mac => vec![forwarding],
+        _ => vec![set_neighbour(target, neighbour, mac, interface), forwarding],
+    }
+}

@@ -1,0 +1,81 @@
+//! Derives the changes that are worth trying from the packets of failing connections: from the
+//! objects that their paths met, and from the policies, flags and sysctls behind these objects. A
+//! change of anything else cannot help, and is no candidate.
+//!
+//! The candidates are only worth trying. A change counts as a fix once packets have proven it.
+
+mod balancers;
+mod components;
+mod faults;
+mod met;
+mod routes;
+mod rules;
+
+use super::change::ProposedChange;
+use faults::fault_changes;
+pub(super) use met::Met;
+use routes::route_changes;
+use svclab_journey::journey::{Hop, Journey, PacketPath};
+use svclab_judge::{AddressBook, Fact, conclude};
+use svclab_model::plan::Plan;
+use svclab_planner::cluster::Cluster;
+use svclab_scenario::Case;
+
+/// Failing connections at one stage of a case.
+pub(super) struct Failures<'a> {
+    pub(super) case: &'a Case,
+    pub(super) cluster: &'a Cluster,
+    pub(super) plan: &'a Plan,
+    pub(super) book: &'a AddressBook<'a>,
+    pub(super) journeys: Vec<&'a Journey>,
+}
+
+impl<'a> Failures<'a> {
+    fn packets(&self) -> impl Iterator<Item = &'a PacketPath> + '_ {
+        self.journeys.iter().flat_map(|journey| &journey.packets)
+    }
+
+    fn hops(&self) -> impl Iterator<Item = &'a Hop> + '_ {
+        self.packets().flat_map(|packet| &packet.hops)
+    }
+}
+
+/// Changes that are worth trying, the most likely first. May contain duplicates.
+#[derive(Debug, Default)]
+pub(super) struct Candidates {
+    /// Changes of objects that decided about packets, and of settings behind these objects.
+    pub(super) deciding: Vec<ProposedChange>,
+    /// Deletions of other rules that packets matched. Those of components are needed.
+    pub(super) matched: Vec<ProposedChange>,
+}
+
+/// Returns the changes that are worth trying for these failures.
+pub(super) fn candidates(failures: &Failures<'_>) -> Candidates {
+    let mut facts: Vec<Fact> = Vec::new();
+    for fact in failures.journeys.iter().flat_map(|journey| conclude(journey, failures.book)) {
+        // Connections that went alike have the same facts, except for their source ports.
+        if !facts.contains(&fact) {
+            facts.push(fact);
+        }
+    }
+    let mut changes: Vec<ProposedChange> = Vec::new();
+    for fact in &facts {
+        changes.extend(fault_changes(failures.plan, failures.cluster, fact));
+    }
+    changes.extend(rules::deciding_changes(failures));
+    for packet in failures.packets() {
+        changes.extend(route_changes(failures.plan, failures.cluster, packet));
+    }
+    changes.extend(components::masqueraded_networks(failures));
+    changes.extend(components::policies(failures));
+    changes.extend(components::proxy_flags(failures));
+    changes.extend(components::manual_changes(failures));
+    changes.extend(balancers::balancer_changes(failures));
+    changes.extend(components::node_sysctls(failures));
+    let wider = components::sysctls_of_all_nodes(failures.plan, &changes);
+    changes.extend(wider);
+    Candidates {
+        deciding: changes,
+        matched: rules::matched_rules(failures),
+    }
+}

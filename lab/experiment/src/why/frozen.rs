@@ -1,0 +1,85 @@
+//! Reads the state that manual commands leave on nodes, and puts this state into the plan in place
+//! of the commands. Changes of single objects are possible only in a plan that contains the objects.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use svclab_dump::{File, NodeDump};
+use svclab_planner::replay::replace_node;
+use svclab_ruleset::tool::Format;
+use svclab_runner::kernel::{KernelError, Session};
+use svclab_runner::run::execute::pool::Pool;
+use svclab_runner::run::prepare::Prepared;
+
+/// Programs whose output has the state of a node, each with the file name of a dump. These are the
+/// programs of `scripts/collect-node`.
+const PROGRAMS: [(&str, &str); 13] = [
+    ("iptables-nft-save", "iptables-nft-save"),
+    ("ip6tables-nft-save", "ip6tables-nft-save"),
+    ("iptables-legacy-save", "iptables-legacy-save"),
+    ("ip6tables-legacy-save", "ip6tables-legacy-save"),
+    ("ipset-save", "ipset save"),
+    ("nft", "nft list ruleset"),
+    ("ipvsadm-Sn", "ipvsadm -Sn"),
+    ("ip-addr", "ip addr"),
+    ("ip-link", "ip -d link"),
+    ("ip-route", "ip -4 route show table all"),
+    ("ip-6-route", "ip -6 route show table all"),
+    ("ip-rule", "ip -4 rule"),
+    ("sysctl-a", "sysctl -a"),
+];
+
+/// Returns the case with the state of its nodes after the manual commands. `None` if the case has
+/// no commands, or if the state cannot be read completely.
+pub(super) async fn freeze_manual_changes(
+    prepared: &Prepared,
+    pool: &Pool,
+) -> Result<Option<Prepared>, KernelError> {
+    let plan = &prepared.plan;
+    let nodes: BTreeSet<&str> = plan
+        .commands
+        .iter()
+        .map(|command| command.namespace.as_str())
+        .collect();
+    // Later stages change the state further.
+    if nodes.is_empty() || plan.stages.len() > 1 {
+        return Ok(None);
+    }
+    let _room = pool.acquire_room(plan).await;
+    let agent = pool.agent().await?;
+    let mut session = agent.build(plan.clone()).await?;
+    let mut frozen = prepared.clone();
+    for node in nodes {
+        let Some(dump) = read_node(&mut session, node).await else {
+            return Ok(None);
+        };
+        let report = replace_node(&mut frozen.plan, node, &dump);
+        frozen.replay_reports.push(report);
+        frozen.dumps.push((Arc::new(dump), false));
+    }
+    Ok(Some(frozen))
+}
+
+/// Reads the state of a node. `None` if a program fails or prints something unknown.
+async fn read_node(session: &mut Session, node: &str) -> Option<NodeDump> {
+    let mut files = Vec::new();
+    for (name, command) in PROGRAMS {
+        let mut words = command.split(' ');
+        let program = words.next()?;
+        let arguments: Vec<&str> = words.collect();
+        // A guest has only the programs that its labs need.
+        let Ok(output) = session.run(node, program, &arguments, "").await else {
+            continue;
+        };
+        if output.success {
+            files.push(File {
+                name: name.to_owned(),
+                format: Format::from_file_name(name),
+                text: output.stdout,
+            });
+        }
+    }
+    let parsed = NodeDump::parse(files);
+    let dump = parsed.has_no_errors().then_some(parsed.dump)?;
+    (dump.links.is_some() && !dump.routes.is_empty() && dump.sysctls.is_some()).then_some(dump)
+}

@@ -1,0 +1,217 @@
+//! Tries changes in copies of the case, and records those that are fixes.
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
+use super::{Search, dumped_nodes};
+use crate::Progress;
+use crate::bench::{LabChoice, LabOrigin};
+use crate::why::change::{ChangeError, ProposedChange};
+use crate::why::finding::{ChangeResult, DescribedChange, Fix, TriedChanges, TypedCommand};
+use crate::why::success::{compare_counts, count_successes, keep_minimal, worse_result};
+use svclab_planner::build::regenerate_kube_proxy_rules;
+use svclab_planner::print::commands_between;
+use svclab_runner::kernel::KernelError;
+use svclab_runner::results::RunError;
+use svclab_runner::run::prepare::{Prepared, prepare};
+use svclab_runner::run::to_run_error;
+use svclab_scenario::Case;
+
+impl Search<'_> {
+    /// Tries each of these sets of changes, records the fixes, and reports the first fix of each
+    /// probe as soon as it is confirmed.
+    pub(super) async fn try_all(
+        &mut self,
+        attempts: Vec<Vec<ProposedChange>>,
+    ) -> Result<(), RunError> {
+        let search = &*self;
+        let trials = attempts.into_iter().enumerate();
+        let trials = trials.map(|(index, changes)| async move {
+            let result = search.evaluate(&changes).await;
+            (index, changes, result)
+        });
+        let mut pending: FuturesUnordered<_> = trials.collect();
+        let mut reported = self.reported.clone();
+        let mut results = Vec::new();
+        while let Some((index, changes, result)) = pending.next().await {
+            let (result, runs) = result.map_err(|error| to_run_error(&error))?;
+            let described = search.describe(&changes);
+            for failing in &search.finding.failing {
+                let probe = &failing.probe;
+                if result.is_fix_for(probe) && reported.insert(probe.clone()) {
+                    (search.report)(Progress::Fixed {
+                        case: search.finding.case.clone(),
+                        probe: probe.clone(),
+                        changes: described.clone(),
+                    });
+                }
+            }
+            results.push((index, described, result, runs));
+        }
+        drop(pending);
+        self.reported = reported;
+        results.sort_by_key(|(index, ..)| *index);
+        for (_, changes, result, runs) in results {
+            self.finding.runs += runs;
+            for failing in &mut self.finding.failing {
+                // Changes of the same objects have the same commands.
+                let is_known = |fix: &Fix| {
+                    let commands = |changes: &[DescribedChange]| -> Vec<TypedCommand> {
+                        changes.iter().flat_map(|change| change.commands.clone()).collect()
+                    };
+                    let known = commands(&fix.changes);
+                    !known.is_empty() && known == commands(&changes)
+                };
+                if result.is_fix_for(&failing.probe) && !failing.fixes.iter().any(is_known) {
+                    failing.fixes.push(Fix {
+                        changes: changes.clone(),
+                        necessary: Vec::new(),
+                    });
+                }
+            }
+            self.finding.tried.push(TriedChanges { changes, result });
+        }
+        for failing in &mut self.finding.failing {
+            keep_minimal(&mut failing.fixes);
+        }
+        Ok(())
+    }
+
+    /// Describes changes, each with the commands that make it.
+    fn describe(&self, changes: &[ProposedChange]) -> Vec<DescribedChange> {
+        let describe = |change: &ProposedChange| DescribedChange {
+            description: change.to_string(),
+            origin: self.components.origin(change),
+            commands: self.commands(change),
+            change: change.clone(),
+        };
+        changes.iter().map(describe).collect()
+    }
+
+    /// Returns the commands that make a change on a node. Empty if the change cannot be applied.
+    fn commands(&self, change: &ProposedChange) -> Vec<TypedCommand> {
+        if !change.is_on_node() {
+            return Vec::new();
+        }
+        let Ok(changed) = self.apply_changes(std::slice::from_ref(change)) else {
+            return Vec::new();
+        };
+        // A restored plan writes equal rules in another form.
+        let restorations = self.restorations.as_ref();
+        let current = match (change, restorations) {
+            (ProposedChange::Restore { .. }, Some(restorations)) => restorations.current(),
+            _ => &self.prepared.plan,
+        };
+        let commands = commands_between(current, &changed.plan).into_iter();
+        let commands = commands.map(|command| TypedCommand {
+            namespace: command.namespace,
+            command: command.line,
+        });
+        commands.collect()
+    }
+
+    /// Tries changes. Returns their result and the number of runs. A fix that works in a changed
+    /// copy also has to work in a newly built lab.
+    pub(super) async fn evaluate(
+        &self,
+        changes: &[ProposedChange],
+    ) -> Result<(ChangeResult, u32), KernelError> {
+        let copied = match self.apply_changes(changes) {
+            Ok(copy) => copy,
+            Err(why) => return Ok((ChangeResult::Refused { why }, 0)),
+        };
+        let (mut runs, mut built) = (0, 0);
+        let mut worst_result: Option<ChangeResult> = None;
+        while runs < self.required_runs || built == 0 {
+            let lab = if runs > 0 {
+                LabChoice::Single
+            } else {
+                LabChoice::Any
+            };
+            let (evidence, origin) = match self.labs.run(&copied, false, lab).await {
+                // An error of the kernel in a changed lab is caused by the change.
+                Err(KernelError::RequestFailed(failure)) => {
+                    let why = failure.message;
+                    return Ok((ChangeResult::Refused { why }, runs));
+                }
+                ran => ran?,
+            };
+            runs += 1;
+            built += u32::from(origin == LabOrigin::Built);
+            let now = compare_counts(
+                &self.before,
+                &self.finding.failing,
+                &count_successes(&evidence),
+            );
+            let worst = worse_result(worst_result.take(), now);
+            let result = worst_result.insert(worst);
+            let mut failing = self.finding.failing.iter();
+            if !failing.any(|wrong| result.is_fix_for(&wrong.probe)) {
+                break;
+            }
+        }
+        let not_run = || ChangeResult::Refused {
+            why: "no probe ran".to_owned(),
+        };
+        Ok((worst_result.unwrap_or_else(not_run), runs))
+    }
+
+    /// Returns the case with these changes.
+    pub(super) fn apply_changes(&self, changes: &[ProposedChange]) -> Result<Prepared, String> {
+        let mut case = self.request.prepared.case.clone();
+        let mut concerns_lab = false;
+        for change in changes {
+            concerns_lab |=
+                apply_to_all_stages(change, &mut case).map_err(|why| why.to_string())?;
+        }
+        let mut prepared = if concerns_lab {
+            let again = prepare(self.request.lab, &case, self.request.wishes.clone());
+            again.map_err(|diagnostics| {
+                let messages = diagnostics
+                    .iter()
+                    .map(|diagnostic| diagnostic.message.clone());
+                messages.collect::<Vec<_>>().join("; ")
+            })?
+        } else {
+            self.prepared.as_ref().clone()
+        };
+        // A dump contains the rules that kube-proxy wrote before the change.
+        for node in dumped_nodes(&prepared).collect::<Vec<_>>() {
+            if changes.iter().any(|change| change.restarts(&node)) {
+                regenerate_kube_proxy_rules(&mut prepared.plan, &prepared.cluster, &node)
+                    .map_err(|why| why.to_string())?;
+            }
+        }
+        let mut ordered: Vec<&ProposedChange> = changes.iter().collect();
+        ordered.sort_by_key(|change| std::cmp::Reverse(change.deleted_position()));
+        let is_restoration =
+            |change: &&ProposedChange| matches!(change, ProposedChange::Restore { .. });
+        let (restored, edits): (Vec<_>, Vec<_>) = ordered.into_iter().partition(is_restoration);
+        for change in &edits {
+            change
+                .apply_to_plan(&mut prepared.plan)
+                .map_err(|why| why.to_string())?;
+        }
+        if !restored.is_empty() {
+            let is_unchanged = edits.is_empty() && !concerns_lab;
+            prepared.plan = self.restore(&prepared.plan, &restored, is_unchanged)?;
+        }
+        Ok(prepared)
+    }
+}
+
+/// Applies a change to a case before its steps and after each step. Returns whether the change
+/// concerns the lab document. One stage where the change applies is enough.
+fn apply_to_all_stages(change: &ProposedChange, case: &mut Case) -> Result<bool, ChangeError> {
+    let mut applied = change.apply_to_case(case);
+    for index in 0..case.steps.len() {
+        let mut after = case.after_step(&case.steps[index]);
+        let result = change.apply_to_case(&mut after);
+        if result == Ok(true) {
+            let step = &mut case.steps[index];
+            (step.spec, step.objects) = (after.spec, after.objects);
+            applied = result;
+        }
+    }
+    applied
+}

@@ -1,0 +1,306 @@
+//! Searches the fixes of one case: runs the case unchanged, then with each change, then with the
+//! state that components write, then with pairs of changes.
+
+mod attempts;
+mod narrowing;
+mod restorations;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+
+use super::candidates::{Candidates, Failures, Met, candidates};
+use super::case_labs::CaseLabs;
+use super::change::{Origin, ProposedChange};
+use super::component_state::ComponentState;
+use super::finding::{FailingProbe, Finding};
+use super::frozen::freeze_manual_changes;
+use super::pairs::Pairs;
+use super::success::{SuccessCounts, count_successes, is_failure, required_runs};
+use crate::Progress;
+use crate::bench::LabChoice;
+use restorations::Restorations;
+use svclab_journey::journey::Journey;
+use svclab_judge::conclude;
+use svclab_model::evidence::Evidence;
+use svclab_runner::kernel::KernelError;
+use svclab_runner::results::RunError;
+use svclab_runner::run::prepare::{PrepareOptions, Prepared};
+use svclab_runner::run::select::SelectedLab;
+use svclab_runner::run::to_run_error;
+use svclab_scenario::count::Count;
+use svclab_scenario::expectation::ProbeExpectation;
+
+/// Maximum number of candidates after which further candidates are searched.
+const MAX_FIRST_RUNS: usize = 40;
+
+/// Case to examine.
+#[derive(Debug)]
+pub struct WhyRequest<'l> {
+    /// Lab of the case.
+    pub lab: &'l SelectedLab,
+    /// Prepared case.
+    pub prepared: Prepared,
+    /// Options for preparing changed cases.
+    pub wishes: PrepareOptions,
+    /// Name of the probe to examine; `None` means all probes with failing connections.
+    pub probe: Option<String>,
+}
+
+/// State of the search of one case.
+pub(super) struct Search<'a> {
+    request: &'a WhyRequest<'a>,
+    /// Case to change: that of the request, with the state of its nodes in the plan.
+    prepared: Cow<'a, Prepared>,
+    labs: CaseLabs<'a>,
+    report: &'a (dyn Fn(Progress) + Sync),
+    /// Probes for which a fix was reported.
+    reported: BTreeSet<String>,
+    /// Counts without any change.
+    before: SuccessCounts,
+    /// Number of runs in which a fix has to succeed.
+    required_runs: u32,
+    components: ComponentState,
+    /// Differences from the state of the components; `None` if they cannot be compared.
+    restorations: Option<Restorations>,
+    /// What the packets of failing connections met.
+    met: Met,
+    candidates: Vec<ProposedChange>,
+    pub(super) finding: Finding,
+}
+
+impl<'a> Search<'a> {
+    /// Runs the case unchanged, with all evidence recorded.
+    pub(super) async fn start(
+        request: &'a WhyRequest<'a>,
+        labs: CaseLabs<'a>,
+        report: &'a (dyn Fn(Progress) + Sync),
+    ) -> Result<Self, RunError> {
+        let to_run_error = |error: KernelError| to_run_error(&error);
+        let agent = labs.pool.agent().await.map_err(to_run_error)?;
+        let kernel = agent.environment().kernel.clone();
+        let case = &request.prepared.case.id;
+        let case_run = labs.run(&request.prepared, true, LabChoice::Any);
+        let (evidence, _) = case_run.await.map_err(to_run_error)?;
+        let before = count_successes(&evidence);
+        let mut search = Self {
+            finding: Finding {
+                case: case.clone(),
+                kernel,
+                failing: Vec::new(),
+                unexamined: Vec::new(),
+                dumps: request.prepared.replay_reports.clone(),
+                not_modelled: request.prepared.case.spec.not_modelled.clone(),
+                tried: Vec::new(),
+                untried_pairs: 0,
+                runs: 1,
+            },
+            required_runs: required_runs(&before),
+            request,
+            prepared: Cow::Borrowed(&request.prepared),
+            labs,
+            report,
+            reported: BTreeSet::new(),
+            before,
+            components: ComponentState::default(),
+            restorations: None,
+            met: Met::default(),
+            candidates: Vec::new(),
+        };
+        search.finding.failing = search.failing_probes(&evidence);
+        let incomplete = search
+            .before
+            .iter()
+            .filter(|(_, (made, total))| made < total);
+        let unexamined = incomplete.filter(|(probe, _)| !search.is_examined(probe));
+        search.finding.unexamined = unexamined.map(|(probe, _)| probe.clone()).collect();
+        if !search.finding.is_healthy() {
+            let frozen = search.freeze().await.map_err(to_run_error)?;
+            search.components = ComponentState::new(request);
+            search.collect_candidates(&frozen.unwrap_or(evidence));
+        }
+        Ok(search)
+    }
+
+    /// Replaces manual commands by the state that they leave on their nodes, if the same probes fail
+    /// with this state. Returns the evidence of the case with this state.
+    async fn freeze(&mut self) -> Result<Option<Evidence>, KernelError> {
+        let pool = self.labs.pool;
+        // A state that cannot be read or built again is no error of the case.
+        let Ok(Some(frozen)) = freeze_manual_changes(&self.request.prepared, pool).await else {
+            return Ok(None);
+        };
+        let Ok((evidence, _)) = self.labs.run(&frozen, true, LabChoice::Any).await else {
+            return Ok(None);
+        };
+        self.finding.runs += 1;
+        let failing = |counts: &SuccessCounts| -> BTreeSet<String> {
+            let failing = counts.iter().filter(|(_, (made, total))| made < total);
+            failing.map(|(probe, _)| probe.clone()).collect()
+        };
+        if failing(&count_successes(&evidence)) != failing(&self.before) {
+            return Ok(None);
+        }
+        self.prepared = Cow::Owned(frozen);
+        Ok(Some(evidence))
+    }
+
+    fn collect_candidates(&mut self, evidence: &Evidence) {
+        let (candidates, met) = self.list_candidates(&self.prepared, evidence);
+        self.met = met;
+        self.restorations = Restorations::new(&self.components, &self.prepared.plan, &self.met);
+        self.candidates = candidates;
+        // The first change that helps is one that lasts.
+        let components = &self.components;
+        self.candidates.sort_by_key(|change| components.origin(change));
+    }
+
+    /// Returns the examined probes with failing connections, each with the explanation of one
+    /// failure.
+    fn failing_probes(&self, evidence: &Evidence) -> Vec<FailingProbe> {
+        let prepared = &self.request.prepared;
+        let journeys = prepared.journeys(evidence);
+        let explain = |probe: &str| {
+            let mut stages = journeys.iter().zip(prepared.books());
+            let is_wrong = |journey: &&Journey| journey.probe == probe && is_failure(journey);
+            stages.find_map(|(stage, book)| {
+                let failure = stage.iter().find(is_wrong)?;
+                Some(conclude(failure, &book))
+            })
+        };
+        let failing = self
+            .before
+            .iter()
+            .filter(|(probe, (connected, total))| connected < total && self.is_examined(probe));
+        let failing = failing.map(|(probe, (connected, total))| {
+            let stage = prepared.plan.stage_of(probe);
+            let step = stage.and_then(|stage| prepared.step_name(stage));
+            FailingProbe {
+                probe: probe.clone(),
+                after: step.map(str::to_owned),
+                connected: *connected,
+                total: *total,
+                facts: explain(probe).unwrap_or_default(),
+                fixes: Vec::new(),
+            }
+        });
+        failing.collect()
+    }
+
+    /// Whether failures of a probe are examined. If a probe was requested, only this one is. Else
+    /// these are the probes that the lab expects to succeed in some case, and those without
+    /// expectations or with any outcome allowed. A lab with a single case states what was observed,
+    /// as `svclab replay --write` writes it, so that all its probes are examined.
+    fn is_examined(&self, probe: &str) -> bool {
+        if let Some(requested) = &self.request.probe {
+            return requested == probe;
+        }
+        if self.request.lab.scenario.cases().len() == 1 {
+            return true;
+        }
+        let rows = self.request.prepared.case.spec.expect.iter();
+        let mut expectations = rows
+            .filter_map(|row| row.expected.probes.get(probe))
+            .peekable();
+        let expects_success = |expected: &ProbeExpectation| {
+            let counts = [expected.connected, expected.answered];
+            let mut counts = counts.into_iter().flatten();
+            expected.any || counts.any(|count| count != Count::exactly(0))
+        };
+        expectations.peek().is_none() || expectations.any(expects_success)
+    }
+
+    /// Returns the changes to try, from all stages, without duplicates, and what the packets of
+    /// failing connections met.
+    fn list_candidates(
+        &self,
+        prepared: &Prepared,
+        evidence: &Evidence,
+    ) -> (Vec<ProposedChange>, Met) {
+        let stages = prepared.case.stages().zip(prepared.stages());
+        let journeys = prepared.journeys(evidence);
+        let (mut deciding, mut matched, mut met) = (Vec::new(), Vec::new(), Met::default());
+        for (((case, stage), journeys), book) in stages.zip(&journeys).zip(prepared.books()) {
+            let wrong =
+                |journey: &&Journey| is_failure(journey) && self.is_examined(&journey.probe);
+            let wrong: Vec<&Journey> = journeys.iter().filter(wrong).collect();
+            if wrong.is_empty() {
+                continue;
+            }
+            let failures = Failures {
+                case: &case,
+                cluster: stage.cluster,
+                plan: stage.plan,
+                book: &book,
+                journeys: wrong,
+            };
+            let Candidates {
+                deciding: more,
+                matched: rules,
+            } = candidates(&failures);
+            deciding.extend(more);
+            matched.extend(rules);
+            met.extend(Met::new(&failures));
+        }
+        // Connections need the rules of components that they match.
+        matched.retain(|change| self.components.origin(change) == Origin::Configured);
+        let mut changes: Vec<ProposedChange> = Vec::new();
+        for change in deciding.into_iter().chain(matched) {
+            if !changes.contains(&change) {
+                changes.push(change);
+            }
+        }
+        (changes, met)
+    }
+
+    /// Tries each candidate, and the restoration of each object that differs from what components
+    /// write.
+    pub(super) async fn try_single(&mut self) -> Result<(), RunError> {
+        let restorations = self.restorations.iter();
+        let restorations = restorations.flat_map(Restorations::single_changes);
+        let candidates = self.candidates.iter().cloned();
+        let each = restorations.chain(candidates).map(|change| vec![change]);
+        self.try_all(each.collect()).await
+    }
+
+    /// Tries the rewriting of all rules on each dumped node, of which only few may matter.
+    pub(super) async fn try_rewrites(&mut self) -> Result<(), RunError> {
+        let nodes = dumped_nodes(&self.prepared);
+        let changes = nodes.map(|node| vec![ProposedChange::RestartProxy { node }]);
+        self.try_all(changes.collect()).await
+    }
+
+    /// Tries candidates in pairs: each candidate that can be applied, with the changes that are
+    /// worth trying after it.
+    pub(super) async fn try_pairs(&mut self) -> Result<(), RunError> {
+        let search = &*self;
+        let first_runs = search.candidates.iter().take(MAX_FIRST_RUNS);
+        let first_runs = first_runs.map(|first| async move {
+            let changed = search.apply_changes(std::slice::from_ref(first)).ok()?;
+            let run = search.labs.run(&changed, true, LabChoice::Any).await;
+            let (evidence, _) = run.ok()?;
+            Some(search.list_candidates(&changed, &evidence).0)
+        });
+        let next: Vec<Option<Vec<ProposedChange>>> = join_all(first_runs).await;
+        let origin = |change: &ProposedChange| search.components.origin(change);
+        let mut pairs = Pairs::new(search.candidates.clone(), &origin);
+        let mut runs = 0;
+        for (index, next) in next.into_iter().enumerate() {
+            if let Some(next) = next {
+                runs += 1;
+                pairs.add(index, next);
+            }
+        }
+        let (selected, untried) = pairs.select();
+        self.finding.runs += runs;
+        self.finding.untried_pairs = untried;
+        self.try_all(selected).await
+    }
+}
+
+/// Returns the names of the nodes that dumps replace.
+fn dumped_nodes(prepared: &Prepared) -> impl Iterator<Item = String> + '_ {
+    let reports = prepared.replay_reports.iter();
+    reports.map(|report| report.node.clone())
+}

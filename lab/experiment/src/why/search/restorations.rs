@@ -1,0 +1,169 @@
+//! Restores objects that differ from what the components write.
+
+use super::Search;
+use crate::bisect::{Difference, DifferenceMask, Pair, TrialCache, TrialClass, narrow_fixes};
+use crate::why::candidates::Met;
+use crate::why::change::ProposedChange;
+use crate::why::component_state::ComponentState;
+use crate::why::finding::ChangeResult;
+use svclab_model::plan::Plan;
+use svclab_runner::results::RunError;
+use svclab_runner::run::to_run_error;
+
+/// Maximum number of objects that are restored one by one.
+const MAX_SINGLE: usize = 64;
+
+/// Differences of a plan from the state of the components.
+pub(super) struct Restorations {
+    pair: Pair,
+    /// Plan of the current state as the pair writes it.
+    current: Plan,
+    /// Differences that packets may have met, each with its index in the pair.
+    met: Vec<(usize, Vec<Difference>)>,
+}
+
+impl Restorations {
+    /// Compares a plan with the state of the components. `None` if they cannot be compared, or do
+    /// not differ in anything that packets may have met.
+    pub(super) fn new(components: &ComponentState, plan: &Plan, met: &Met) -> Option<Self> {
+        // The effect of a step on a restored lab is unknown.
+        if plan.stages.len() > 1 {
+            return None;
+        }
+        let pair = Pair::new(components.plan()?, plan).ok()?;
+        let indices: Vec<usize> = (0..pair.len()).collect();
+        let groups = indices.iter().copied().zip(pair.describe(&indices));
+        let met: Vec<(usize, Vec<Difference>)> = groups
+            .filter(|(_, group)| group.iter().any(|difference| met.includes(difference)))
+            .collect();
+        let current = build(&pair, plan, &vec![true; pair.len()]);
+        (!met.is_empty()).then_some(Self { pair, current, met })
+    }
+
+    pub(super) const fn current(&self) -> &Plan {
+        &self.current
+    }
+
+    /// Returns the restoration of each object alone.
+    pub(super) fn single_changes(&self) -> impl Iterator<Item = ProposedChange> + '_ {
+        let groups = self.met.iter().take(MAX_SINGLE);
+        groups.map(|(_, group)| ProposedChange::Restore {
+            differences: group.clone(),
+        })
+    }
+
+    /// Returns the restorations of those objects that the mask has as in good.
+    fn changes(&self, mask: &DifferenceMask) -> Vec<ProposedChange> {
+        let chosen = self.met.iter().zip(mask).filter(|(_, is_bad)| !**is_bad);
+        let changes = chosen.map(|((_, group), _)| ProposedChange::Restore {
+            differences: group.clone(),
+        });
+        changes.collect()
+    }
+}
+
+/// Builds a plan of a pair, with the probes and the evidence of another plan.
+fn build(pair: &Pair, plan: &Plan, mask: &DifferenceMask) -> Plan {
+    Plan {
+        case: plan.case.clone(),
+        stages: plan.stages.clone(),
+        evidence: plan.evidence.clone(),
+        ..pair.plan(mask)
+    }
+}
+
+impl Search<'_> {
+    /// Returns a plan with objects restored. `is_unchanged` states whether the plan is that of the
+    /// case.
+    pub(super) fn restore(
+        &self,
+        plan: &Plan,
+        changes: &[&ProposedChange],
+        is_unchanged: bool,
+    ) -> Result<Plan, String> {
+        let unknown = || "the state of the components is unknown".to_owned();
+        let known = self.restorations.as_ref().ok_or_else(unknown)?;
+        let built;
+        let (pair, groups) = if is_unchanged {
+            (&known.pair, known.met.clone())
+        } else {
+            let components = self.components.plan().ok_or_else(unknown)?;
+            built = Pair::new(components, plan).map_err(|error| error.to_string())?;
+            let indices: Vec<usize> = (0..built.len()).collect();
+            let groups = indices.iter().copied().zip(built.describe(&indices));
+            (&built, groups.collect())
+        };
+        let mut mask = vec![true; pair.len()];
+        for change in changes {
+            let ProposedChange::Restore { differences } = change else {
+                continue;
+            };
+            let group = groups.iter().find(|(_, group)| group == differences);
+            let (index, _) = group.ok_or_else(|| "the change has no effect".to_owned())?;
+            mask[*index] = false;
+        }
+        Ok(build(pair, plan, &mask))
+    }
+
+    /// Restores all objects that packets may have met. If this is a fix for a probe without one,
+    /// finds the objects that have to be restored together.
+    pub(in crate::why) async fn restore_jointly(&mut self) -> Result<(), RunError> {
+        let Some(known) = &self.restorations else {
+            return Ok(());
+        };
+        let count = known.met.len();
+        if count < 2 {
+            return Ok(());
+        }
+        let mut results: Vec<(DifferenceMask, ChangeResult)> = Vec::new();
+        let mut fixes: Vec<Vec<ProposedChange>> = Vec::new();
+        let (all, _) = self.evaluate_mask(&vec![false; count], &mut results).await?;
+        let unanswered = self.finding.failing.iter().filter(|failing| failing.fixes.is_empty());
+        let probes: Vec<String> = unanswered.map(|failing| failing.probe.clone()).collect();
+        let mut runs = 1;
+        for probe in probes.iter().filter(|probe| all.is_fix_for(probe)) {
+            let fix = loop {
+                let class = |result: &ChangeResult| {
+                    if result.is_fix_for(probe) {
+                        TrialClass::Good
+                    } else {
+                        TrialClass::Bad
+                    }
+                };
+                let known = results.iter();
+                let cache: TrialCache = known
+                    .map(|(mask, result)| (mask.clone(), class(result)))
+                    .collect();
+                match narrow_fixes(count, &cache) {
+                    Ok(fix) => break fix,
+                    Err(mask) => {
+                        self.evaluate_mask(&mask, &mut results).await?;
+                        runs += 1;
+                    }
+                }
+            };
+            let mask: DifferenceMask = (0..count).map(|index| !fix.contains(&index)).collect();
+            let changes = self.restorations.as_ref().map(|known| known.changes(&mask));
+            if let Some(changes) = changes.filter(|changes| !changes.is_empty())
+                && !fixes.contains(&changes)
+            {
+                fixes.push(changes);
+            }
+        }
+        self.finding.runs += runs;
+        self.try_all(fixes).await
+    }
+
+    async fn evaluate_mask(
+        &self,
+        mask: &DifferenceMask,
+        results: &mut Vec<(DifferenceMask, ChangeResult)>,
+    ) -> Result<(ChangeResult, u32), RunError> {
+        let changes = self.restorations.iter().flat_map(|known| known.changes(mask));
+        let changes: Vec<ProposedChange> = changes.collect();
+        let evaluated = self.evaluate(&changes).await;
+        let (result, runs) = evaluated.map_err(|error| to_run_error(&error))?;
+        results.push((mask.clone(), result.clone()));
+        Ok((result, runs))
+    }
+}

@@ -1,0 +1,231 @@
+//! Renders changes of sysctls, interfaces, addresses, neighbours, routes and routing rules.
+
+use std::collections::BTreeMap;
+
+use ipnetwork::IpNetwork;
+
+use super::super::{device_arguments, network_text};
+use crate::delta::difference;
+use svclab_model::plan::{
+    Forwarding, Link, LinkKind, MultipathRoute, Namespace, Neighbour, Route, RoutingRule,
+};
+
+/// Returns the commands for changed sysctls. The last value of a sysctl applies.
+pub(super) fn sysctl_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
+    let values = |namespace: &Namespace| -> BTreeMap<String, String> {
+        let sysctls = namespace.sysctls.iter();
+        sysctls
+            .map(|sysctl| (sysctl.key.clone(), sysctl.value.clone()))
+            .collect()
+    };
+    let (old, new) = (values(old), values(new));
+    let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(value));
+    let set = changed.map(|(key, value)| {
+        let value = if value.contains([' ', '\t']) {
+            format!("\"{value}\"")
+        } else {
+            value.clone()
+        };
+        format!("sysctl -w {key}={value}")
+    });
+    let missing = old.keys().filter(|key| !new.contains_key(*key));
+    let unset = missing.map(|key| format!("# set {key} to the default of the kernel"));
+    set.chain(unset).collect()
+}
+
+/// Returns the commands for changed interfaces, their addresses, neighbours and forwarding entries.
+pub(super) fn link_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
+    let find = |namespace: &'_ Namespace, name: &str| -> Option<Link> {
+        let mut links = namespace.links.iter();
+        links.find(|link| link.name == name).cloned()
+    };
+    let mut lines = Vec::new();
+    for link in &old.links {
+        if find(new, &link.name).is_none() {
+            lines.push(format!("ip link del {}", link.name));
+        }
+    }
+    for link in &new.links {
+        match find(old, &link.name) {
+            Some(current) if current.kind == link.kind => {
+                lines.extend(changed_link(&current, link));
+            }
+            Some(_) => {
+                lines.push(format!("ip link del {}", link.name));
+                lines.extend(new_link(link));
+            }
+            None => lines.extend(new_link(link)),
+        }
+    }
+    lines.extend(address_changes("lo", &old.loopback, &new.loopback));
+    lines.extend(neighbour_commands(&old.neighbours, &new.neighbours));
+    lines.extend(forwarding_commands(&old.forwarding, &new.forwarding));
+    lines
+}
+
+fn new_link(link: &Link) -> Vec<String> {
+    let head = format!("ip link add {}", device_arguments(link));
+    let creation = match &link.kind {
+        LinkKind::Bridge => format!("{head} type bridge"),
+        LinkKind::Dummy => format!("{head} type dummy"),
+        LinkKind::Vxlan {
+            vni,
+            port,
+            dev,
+            local,
+        } => format!(
+            "{head} type vxlan id {vni} dev {dev} local {local} dstport {port} nolearning"
+        ),
+        LinkKind::Veth { namespace, peer } => {
+            format!("# {head} type veth, with the peer {peer} in {namespace}")
+        }
+    };
+    let created = Link {
+        addresses: Vec::new(),
+        bridge: None,
+        hairpin: false,
+        down: true,
+        ..link.clone()
+    };
+    let mut lines = vec![creation];
+    lines.extend(changed_link(&created, link));
+    lines
+}
+
+/// Returns the commands for the properties of an interface.
+fn changed_link(old: &Link, new: &Link) -> Vec<String> {
+    let name = &new.name;
+    let mut lines = Vec::new();
+    if old.mac != new.mac {
+        lines.push(format!("ip link set dev {name} address {}", new.mac));
+    }
+    if old.bridge != new.bridge {
+        lines.push(match &new.bridge {
+            Some(bridge) => format!("ip link set dev {name} master {bridge}"),
+            None => format!("ip link set dev {name} nomaster"),
+        });
+    }
+    if old.hairpin != new.hairpin {
+        let state = if new.hairpin { "on" } else { "off" };
+        lines.push(format!("bridge link set dev {name} hairpin {state}"));
+    }
+    match new.mtu {
+        Some(mtu) if old.mtu != new.mtu => lines.push(format!("ip link set dev {name} mtu {mtu}")),
+        None if old.mtu.is_some() => {
+            lines.push(format!("# set the MTU of {name} to the default of the kernel"));
+        }
+        _ => {}
+    }
+    lines.extend(address_changes(name, &old.addresses, &new.addresses));
+    if old.down != new.down {
+        let state = if new.down { "down" } else { "up" };
+        lines.push(format!("ip link set dev {name} {state}"));
+    }
+    lines
+}
+
+fn address_changes(dev: &str, old: &[IpNetwork], new: &[IpNetwork]) -> Vec<String> {
+    let removed = difference(old, new);
+    let removed = removed.iter().map(|own| format!("ip address del {own} dev {dev}"));
+    let added = difference(new, old);
+    let added = added.iter().map(|own| format!("ip address add {own} dev {dev}"));
+    removed.chain(added).collect()
+}
+
+fn neighbour_commands(old: &[Neighbour], new: &[Neighbour]) -> Vec<String> {
+    let added = difference(new, old);
+    let removed = difference(old, new).into_iter().filter(|entry| {
+        let is_replaced =
+            |other: &Neighbour| other.address == entry.address && other.dev == entry.dev;
+        !added.iter().any(is_replaced)
+    });
+    let removed = removed.map(|entry| format!("ip neigh del {} dev {}", entry.address, entry.dev));
+    let set = added.iter().map(|entry| {
+        let Neighbour { address, mac, dev } = entry;
+        format!("ip neigh replace {address} lladdr {mac} dev {dev} nud permanent")
+    });
+    removed.chain(set).collect()
+}
+
+fn forwarding_commands(old: &[Forwarding], new: &[Forwarding]) -> Vec<String> {
+    let render = |verb: &str, entry: &Forwarding| {
+        let Forwarding { dev, mac, to } = entry;
+        format!("bridge fdb {verb} {mac} dev {dev} dst {to} self permanent")
+    };
+    let removed = difference(old, new);
+    let removed = removed.iter().map(|entry| render("del", entry));
+    let added = difference(new, old);
+    let added = added.iter().map(|entry| render("append", entry));
+    removed.chain(added).collect()
+}
+
+/// Returns the commands for changed routing rules and routes.
+pub(super) fn route_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
+    let mut lines = Vec::new();
+    let rules = |verb: &str, rules: Vec<RoutingRule>| -> Vec<String> {
+        let render = |rule: RoutingRule| {
+            let family = if rule.v6 { " -6" } else { "" };
+            format!("ip{family} rule {verb} {rule}")
+        };
+        rules.into_iter().map(render).collect()
+    };
+    lines.extend(rules(
+        "del",
+        difference(&old.routing_rules, &new.routing_rules),
+    ));
+    lines.extend(rules(
+        "add",
+        difference(&new.routing_rules, &old.routing_rules),
+    ));
+    // A route that the kernel adds for an address is part of a plan only if the route was removed.
+    let connected = |verb: &str, routes: Vec<(IpNetwork, String)>| -> Vec<String> {
+        let render = |(to, dev): (IpNetwork, String)| {
+            format!("ip route {verb} {} dev {dev}", network_text(to))
+        };
+        routes.into_iter().map(render).collect()
+    };
+    lines.extend(connected(
+        "add",
+        difference(&old.removed_routes, &new.removed_routes),
+    ));
+    lines.extend(connected(
+        "del",
+        difference(&new.removed_routes, &old.removed_routes),
+    ));
+    let added = difference(&new.routes, &old.routes);
+    let is_replaced = |route: &Route| {
+        added.iter().any(|other| {
+            (other.to, other.table, other.metric) == (route.to, route.table, route.metric)
+        })
+    };
+    let removed = difference(&old.routes, &new.routes);
+    let deleted = removed.iter().filter(|route| !is_replaced(route));
+    lines.extend(deleted.map(|route| format!("ip route del {}", route_arguments(route))));
+    let verb = |route: &Route| {
+        let mut removed = removed.iter();
+        let replaces = removed.any(|other| {
+            (other.to, other.table, other.metric) == (route.to, route.table, route.metric)
+        });
+        if replaces { "replace" } else { "add" }
+    };
+    let set = added.iter();
+    lines.extend(set.map(|route| format!("ip route {} {}", verb(route), route_arguments(route))));
+    let multipath = |verb: &str, routes: Vec<MultipathRoute>| -> Vec<String> {
+        let render = |route: MultipathRoute| format!("ip route {verb} {route}");
+        routes.into_iter().map(render).collect()
+    };
+    let (old, new) = (&old.multipath_routes, &new.multipath_routes);
+    lines.extend(multipath("del", difference(old, new)));
+    lines.extend(multipath("add", difference(new, old)));
+    lines
+}
+
+/// Formats a route for `ip route`, which rejects host bits in the destination.
+fn route_arguments(route: &Route) -> String {
+    let to = IpNetwork::new(route.to.network(), route.to.prefix()).unwrap_or(route.to);
+    Route {
+        to,
+        ..route.clone()
+    }
+    .to_string()
+}

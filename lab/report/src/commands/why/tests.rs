@@ -1,0 +1,409 @@
+//! Tests the text of findings.
+
+use super::*;
+use svclab_dump::Owner;
+use svclab_experiment::bisect::Kind;
+use svclab_experiment::why::{PolicyField, ProposedChange, TypedCommand};
+use svclab_judge::{Cause, Fact, NamedAddress, RuleReference};
+use svclab_model::plan::{
+    Backend, Forwarding, Neighbour, Route, RouteKind, RoutingAction, RoutingRule,
+};
+use svclab_planner::replay::{OmittedItem, ReplayReport};
+
+fn named(name: &str) -> String {
+    name.to_owned()
+}
+
+fn route(via: Option<&str>, kind: RouteKind) -> Route {
+    Route {
+        to: "10.244.2.0/24".parse().expect("a network"),
+        via: via.map(|via| via.parse().expect("an address")),
+        dev: if kind.is_unicast() {
+            named("eth0")
+        } else {
+            String::new()
+        },
+        onlink: false,
+        source: None,
+        kind,
+        table: via.map(|_| 7),
+        metric: None,
+    }
+}
+
+fn differences(change: &ProposedChange) -> Vec<Difference> {
+    let difference = |good: Option<&str>, bad: Option<&str>| Difference {
+        namespace: named("node-1"),
+        kind: Kind::Rule,
+        location: named("iptables nat KUBE-SERVICES"),
+        good: good.map(named),
+        bad: bad.map(named),
+        owner: None,
+    };
+    if !change.rewrites_rules() {
+        return Vec::new();
+    }
+    let (rule, other) = ("-d 10.96.0.1/32 -j KUBE-MARK-MASQ", "-j RETURN");
+    vec![
+        difference(Some(rule), None),
+        difference(None, Some(other)),
+        difference(Some(rule), Some(other)),
+        difference(Some(rule), Some(rule)),
+    ]
+}
+
+fn balancer_changes() -> Vec<ProposedChange> {
+    vec![
+        ProposedChange::UseOwnSource {
+            balancer: named("clb"),
+        },
+        ProposedChange::SkipOwnSource {
+            balancer: named("clb"),
+        },
+        ProposedChange::AddHealthCheck {
+            balancer: named("clb"),
+        },
+        ProposedChange::RemoveSecurityGroup {
+            balancer: named("clb"),
+        },
+        ProposedChange::AddBackend {
+            balancer: named("clb"),
+            node: named("node-2"),
+        },
+        ProposedChange::RemoveBackend {
+            balancer: named("clb"),
+            node: named("node-1"),
+        },
+    ]
+}
+
+fn all_changes() -> Vec<ProposedChange> {
+    let mut changes = node_changes();
+    changes.extend(balancer_changes());
+    changes.extend(network_changes());
+    changes
+}
+
+fn network_changes() -> Vec<ProposedChange> {
+    let (node, link) = (|| named("node-1"), || named("eth0"));
+    vec![
+        ProposedChange::MasqueradeFew,
+        ProposedChange::BeLiberal,
+        ProposedChange::StrictArp,
+        ProposedChange::AcceptPolicy {
+            namespace: node(),
+            backend: Backend::Legacy,
+            v6: false,
+            table: named("filter"),
+            chain: named("FORWARD"),
+        },
+        ProposedChange::SetLinkUp {
+            namespace: node(),
+            link: link(),
+        },
+        ProposedChange::SetMtu {
+            namespace: node(),
+            link: link(),
+            mtu: 1500,
+        },
+        ProposedChange::EnableHairpin {
+            namespace: node(),
+            link: named("veth0"),
+        },
+        ProposedChange::SetNeighbour {
+            namespace: node(),
+            neighbour: Box::new(Neighbour {
+                address: "192.0.2.1".parse().expect("an address"),
+                mac: "0a:58:00:00:00:01".parse().expect("a hardware address"),
+                dev: link(),
+            }),
+        },
+        ProposedChange::SetForwarding {
+            namespace: node(),
+            entry: Box::new(Forwarding {
+                dev: named("flannel.1"),
+                mac: "0a:58:00:00:00:01".parse().expect("a hardware address"),
+                to: "192.0.2.2".parse().expect("an address"),
+            }),
+        },
+        ProposedChange::DeleteAddress {
+            namespace: node(),
+            link: link(),
+            address: "10.244.2.10/32".parse().expect("an address"),
+        },
+        ProposedChange::EnableRealServers {
+            namespace: node(),
+            server: "10.96.0.10:80".parse().expect("a socket address"),
+        },
+        ProposedChange::Restore {
+            differences: differences(&ProposedChange::RestartProxy { node: node() }),
+        },
+        ProposedChange::Restore {
+            differences: vec![Difference {
+                namespace: node(),
+                kind: Kind::Rule,
+                location: named("iptables nat KUBE-SVC-A"),
+                good: Some(named("-j KUBE-SEP-A")),
+                bad: None,
+                owner: Some(Owner::Component(named("kube-proxy"))),
+            }],
+        },
+    ]
+}
+
+fn node_changes() -> Vec<ProposedChange> {
+    vec![
+        ProposedChange::ClusterPolicy {
+            service: named("default/web"),
+            field: PolicyField::ExternalTrafficPolicy,
+        },
+        ProposedChange::ClusterPolicy {
+            service: named("default/web"),
+            field: PolicyField::InternalTrafficPolicy,
+        },
+        ProposedChange::ClusterCidr {
+            networks: named("10.244.0.0/16"),
+        },
+        ProposedChange::MasqueradeAll,
+        ProposedChange::AllowForeignSources,
+        ProposedChange::UndoManualChanges {
+            node: named("node-1"),
+        },
+        ProposedChange::RestartProxy {
+            node: named("node-1"),
+        },
+        ProposedChange::SetSysctl {
+            namespaces: vec![named("node-1"), named("node-2")],
+            keys: vec![
+                named("net.ipv4.conf.all.rp_filter"),
+                named("net.ipv4.conf.eth0.rp_filter"),
+            ],
+            value: named("0"),
+        },
+        ProposedChange::DeleteRule {
+            namespace: named("node-1"),
+            backend: Backend::Nft,
+            v6: false,
+            table: named("nat"),
+            chain: named("POSTROUTING"),
+            number: 4,
+            rule: named("-d 10.244.2.0/24 -j RETURN"),
+        },
+        ProposedChange::DeleteSetEntry {
+            namespace: named("node-1"),
+            set: named("KUBE-LOAD-BALANCER-LOCAL"),
+            entry: named("192.0.2.1,tcp:80"),
+        },
+        ProposedChange::DeleteNftRule {
+            namespace: named("node-1"),
+            table: named("ip kube-proxy"),
+            chain: named("filter-forward"),
+            number: 2,
+            rule: named("ip daddr 192.0.2.1 drop"),
+        },
+        ProposedChange::MasqueradeNetwork {
+            network: "10.0.0.0/8".parse().expect("a network"),
+        },
+        ProposedChange::DeleteRoute {
+            namespace: named("node-1"),
+            route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
+        },
+        ProposedChange::DeleteRoute {
+            namespace: named("node-1"),
+            route: Box::new(route(None, RouteKind::Blackhole)),
+        },
+        ProposedChange::AddRoute {
+            namespace: named("node-1"),
+            route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
+        },
+        ProposedChange::DeleteRoutingRule {
+            namespace: named("node-1"),
+            rule: Box::new(RoutingRule {
+                priority: 100,
+                v6: false,
+                inverted: false,
+                from: Some("10.244.1.0/24".parse().expect("a network")),
+                to: None,
+                mark: None,
+                input_interface: None,
+                output_interface: None,
+                suppress_prefix_length: None,
+                action: RoutingAction::Table(7),
+            }),
+        },
+        ProposedChange::DeleteNftElement {
+            namespace: named("node-1"),
+            table: named("ip kube-proxy"),
+            set: named("no-endpoint-services"),
+            key: named("192.0.2.1 . tcp . 80"),
+        },
+    ]
+}
+
+fn lost_by_rule() -> Fact {
+    let address = |address: &str| NamedAddress {
+        address: address.parse().expect("an address"),
+        name: None,
+    };
+    let rule = RuleReference {
+        backend: Backend::Nft,
+        both_backends: false,
+        table: named("filter"),
+        chain: named("FORWARD"),
+        number: Some(1),
+        rule: None,
+        target: Some(named("DROP")),
+        entries: Vec::new(),
+        service: None,
+    };
+    Fact::Lost {
+        packet: svclab_journey::journey::Kind::Syn,
+        namespace: named("node-1"),
+        ingress: None,
+        source: address("192.0.2.1:4000"),
+        destination: address("10.96.0.1:80"),
+        cause: Cause::Rule {
+            rule,
+            marked_by: None,
+        },
+        bypassed: Vec::new(),
+    }
+}
+
+/// Describes a change as `why` does in a lab in which kube-proxy writes the set entry and the
+/// nftables rules.
+fn described(change: &ProposedChange) -> DescribedChange {
+    let is_generated = matches!(
+        change,
+        ProposedChange::DeleteSetEntry { .. }
+            | ProposedChange::DeleteNftRule { .. }
+            | ProposedChange::DeleteNftElement { .. }
+    );
+    let commands = matches!(change, ProposedChange::DeleteRule { .. }).then(|| TypedCommand {
+        namespace: named("node-1"),
+        command: named("iptables-nft -t nat -D POSTROUTING -d 10.244.2.0/24 -j RETURN"),
+    });
+    DescribedChange {
+        description: change.to_string(),
+        origin: if is_generated {
+            Origin::Generated
+        } else {
+            Origin::Configured
+        },
+        commands: commands.into_iter().collect(),
+        change: change.clone(),
+    }
+}
+
+fn finding(cures: &[Vec<ProposedChange>], tried: Vec<TriedChanges>) -> Finding {
+    let cures = cures.iter().map(|changes| Fix {
+        changes: changes.iter().map(described).collect(),
+        necessary: changes.iter().flat_map(differences).collect(),
+    });
+    Finding {
+        case: named("lab/policy=Local"),
+        kernel: named("6.12"),
+        failing: vec![FailingProbe {
+            probe: named("call"),
+            after: Some(named("scaled")),
+            connected: 1,
+            total: 4,
+            facts: vec![lost_by_rule()],
+            fixes: cures.collect(),
+        }],
+        unexamined: vec![named("other"), named("third")],
+        dumps: Vec::new(),
+        not_modelled: Vec::new(),
+        tried,
+        untried_pairs: 0,
+        runs: 7,
+    }
+}
+
+#[test]
+fn render_text_each_change_matches_snapshot() {
+    let each: Vec<Vec<ProposedChange>> = all_changes()
+        .into_iter()
+        .map(|change| vec![change])
+        .collect();
+    insta::assert_snapshot!(render_text(&[finding(&each, Vec::new())], false, false));
+}
+
+#[test]
+fn render_text_unexamined_probes_match_snapshot() {
+    let mut finding = finding(&[], Vec::new());
+    finding.failing.clear();
+    insta::assert_snapshot!(render_text(&[finding], false, false));
+}
+
+#[test]
+fn render_text_healthy_names_what_was_not_looked_at() {
+    let mut finding = finding(&[], Vec::new());
+    finding.failing.clear();
+    finding.unexamined.clear();
+    assert!(finding.is_conclusive());
+    let rule = OmittedItem::new(None, named("rule 3 of FORWARD"), named("unknown match"));
+    finding.dumps = vec![ReplayReport {
+        node: named("node-1"),
+        simulated: vec![named("sysctls of the lab: `sysctl -a` was not dumped")],
+        omitted: vec![rule],
+        ..ReplayReport::default()
+    }];
+    finding.not_modelled = vec![named("NetworkPolicy")];
+    assert!(!finding.is_conclusive());
+    insta::assert_snapshot!(render_text(&[finding], false, false));
+}
+
+#[test]
+fn render_text_joint_changes_match_snapshot() {
+    let pair = all_changes().into_iter().skip(2).take(2).collect();
+    insta::assert_snapshot!(render_text(&[finding(&[pair], Vec::new())], false, false));
+}
+
+#[test]
+fn render_text_no_fix_lists_tried_changes() {
+    let ran = |connected, worse: &[&str]| ChangeResult::Finished {
+        probes: vec![ProbeCount {
+            probe: named("call"),
+            connected,
+            total: 4,
+        }],
+        worse: worse.iter().map(|name| named(name)).collect(),
+    };
+    let refused = ChangeResult::Refused {
+        why: named("the change has no effect"),
+    };
+    let results = [ran(2, &[]), ran(4, &["other", "third"]), refused];
+    let tried = all_changes()
+        .into_iter()
+        .zip(results)
+        .map(|(change, came)| TriedChanges {
+            changes: vec![described(&change)],
+            result: came,
+        });
+    let mut tried: Vec<TriedChanges> = tried.collect();
+    let pair = all_changes().into_iter().take(2);
+    tried.push(TriedChanges {
+        changes: pair.map(|change| described(&change)).collect(),
+        result: ran(3, &[]),
+    });
+    let finding = finding(&[], tried);
+    assert!(!finding.is_answered());
+    let [short, long] = [false, true]
+        .map(|verbose| render_text(std::slice::from_ref(&finding), verbose, false));
+    insta::assert_snapshot!(short);
+    insta::assert_snapshot!("render_text_verbose_lists_pairs", long);
+}
+
+#[test]
+fn render_text_untried_pairs_are_counted() {
+    let mut finding = finding(&[], Vec::new());
+    for (untried, sentence) in [
+        (1, "1 pair of changes was not tried"),
+        (90, "90 pairs of changes were not tried"),
+    ] {
+        finding.untried_pairs = untried;
+        let text = render_text(std::slice::from_ref(&finding), false, false);
+        assert!(text.contains(sentence), "{text}");
+    }
+}
