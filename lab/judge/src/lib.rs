@@ -16,7 +16,7 @@ pub use conclusion::{
 };
 pub use judge::claim::{ClaimDifference, ClaimOutcome, ClaimVerdict};
 pub use judge::doubt::Doubt;
-pub use judge::probe::{Observed, ProbeOutcome, summarize};
+pub use judge::probe::{Observed, ProbeOutcome, is_name_suffix, summarize};
 pub use judge::stage::{StageOutcome, StepOutcome};
 pub use judge::traffic_shift::{TrafficShift, render_duration};
 pub use judge::{Judge, JudgedCase, JudgedStage, Judgement};

@@ -152,7 +152,7 @@ fn why_healthy_dump_reports_nothing_wrong() {
     let output = run(&["why", "--kernel=host", "--dump", &dump, &case]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(
-        stdout(&output).contains("no failures"),
+        stdout(&output).contains("no failing probe"),
         "{}",
         stdout(&output)
     );
@@ -177,10 +177,7 @@ fn why_dump_with_rejected_rule_needs_lenient() {
     let output = ask(&["--lenient"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let output_text = stdout(&output);
-    assert!(
-        output_text.contains("restart kube-proxy on node-1"),
-        "{output_text}"
-    );
+    assert!(output_text.contains("KUBE-SEP-"), "{output_text}");
 }
 
 /// A step that changes the policy so that one node has no endpoint.

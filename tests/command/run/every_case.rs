@@ -144,6 +144,7 @@ async fn explain_and_why_case_panic_is_a_bug_for_one_case() {
         prepared,
         wishes: MaxWait::SETTLED.into(),
         probe: None,
+        wanted: None,
     });
     let found = find_fixes(asked.collect(), &options, |_| {}).await;
     let explained = explained.into_iter().map(|result| result.map(drop));

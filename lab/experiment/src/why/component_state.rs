@@ -6,9 +6,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::change::{Origin, ProposedChange};
-use super::search::WhyRequest;
+use super::request::WhyRequest;
+use crate::bisect::{Difference, Kind};
+use svclab_dump::Owner;
 use svclab_model::plan::{NFTABLES_TABLE, Namespace, Plan, Route};
-use svclab_ruleset::iptables::chains::Chains;
+use svclab_ruleset::iptables::chains::{Chains, TableChains};
+use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::nft::canonical;
 use svclab_runner::run::prepare::prepare;
@@ -108,6 +111,36 @@ impl ComponentState {
         }
     }
 
+    /// Whether a difference can be restored: objects of a component that the lab does not have are
+    /// no deviation.
+    pub(super) fn covers(&self, difference: &Difference) -> bool {
+        let prefix = match &difference.owner {
+            None => return true,
+            Some(_) if difference.good.is_some() => return true,
+            Some(Owner::Service(_)) => "KUBE-",
+            Some(Owner::Component(name)) => match name.as_str() {
+                "kube-proxy" => "KUBE-",
+                "calico" => "cali",
+                "flannel" => "FLANNEL-",
+                "docker" => "DOCKER",
+                "ip-masq-agent" => "IP-MASQ",
+                _ => return difference.kind == Kind::Link,
+            },
+        };
+        let Some(namespace) = self.namespace(&difference.namespace) else {
+            return false;
+        };
+        let written = [false, true].into_iter().filter_map(|v6| {
+            let key = (namespace.name.clone(), v6);
+            self.rules.get(&key)
+        });
+        let mut tables = written.flat_map(|chains| chains.tables.values());
+        let has_chain = |of: &TableChains| of.chains.keys().any(|name| name.starts_with(prefix));
+        let is_native = prefix == "KUBE-"
+            && (!namespace.ipvs.is_empty() || namespace.nft.text().contains(NFTABLES_TABLE));
+        is_native || tables.any(has_chain)
+    }
+
     fn namespace(&self, name: &str) -> Option<&Namespace> {
         self.plan.as_ref()?.namespace(name)
     }
@@ -129,7 +162,8 @@ impl ComponentState {
         if !names.any(|name| name.starts_with(prefix)) {
             return true;
         }
-        chains.has_chain(table, chain) && chains.clone().delete(table, chain, rule)
+        let deletion = Command::delete(chain, rule);
+        chains.clone().apply(table, &deletion).is_ok()
     }
 
     fn writes_entry(&self, namespace: &str, set: &str, entry: &str) -> bool {
@@ -139,14 +173,19 @@ impl ComponentState {
         let known = self.namespace(namespace).map(|known| &known.ipset);
         let sets = known.and_then(|input| input.state().ok());
         match sets.filter(|sets| !sets.is_empty()) {
-            Some(sets) => sets.get(set).is_some_and(|set| set.entries.contains_key(entry)),
+            Some(sets) => sets
+                .get(set)
+                .is_some_and(|set| set.entries.contains_key(entry)),
             None => true,
         }
     }
 
     fn writes_nft_rule(&self, namespace: &str, table: &str, chain: &str, rule: &str) -> bool {
         self.nft_table_has(namespace, table, |known| {
-            let rules = known.chain(chain).into_iter().flat_map(|chain| &chain.rules);
+            let rules = known
+                .chain(chain)
+                .into_iter()
+                .flat_map(|chain| &chain.rules);
             let mut texts = rules.map(|known| canonical(&known.text));
             let wanted = canonical(rule);
             texts.any(|text| text == wanted)
@@ -173,7 +212,9 @@ impl ComponentState {
         let known = self.namespace(namespace).map(|known| &known.nft);
         let ruleset = known.and_then(|input| input.state().ok());
         let mut tables = ruleset.into_iter().flat_map(|ruleset| &ruleset.tables);
-        tables.find(|known| known.full_name() == table).is_none_or(has)
+        tables
+            .find(|known| known.full_name() == table)
+            .is_none_or(has)
     }
 
     fn writes_route(&self, namespace: &str, route: &Route) -> bool {
@@ -245,14 +286,53 @@ mod tests {
     }
 
     #[test]
+    fn covers_objects_of_components_of_the_lab() {
+        let rules = "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n";
+        let difference = |owner: Option<&str>, good: Option<&str>| Difference {
+            namespace: "node-1".to_owned(),
+            kind: Kind::Rule,
+            location: "iptables nat KUBE-SERVICES".to_owned(),
+            good: good.map(str::to_owned),
+            bad: Some("-j DROP".to_owned()),
+            owner: owner.map(|name| Owner::Component(name.to_owned())),
+        };
+        let covers = |rules: &str, owner, good| state(rules).covers(&difference(owner, good));
+        assert!(covers(rules, Some("kube-proxy"), None));
+        assert!(!covers("", Some("kube-proxy"), None));
+        assert!(!covers(rules, Some("calico"), None));
+        assert!(covers("", None, None));
+        assert!(covers("", Some("kube-proxy"), Some("-j RETURN")));
+    }
+
+    #[test]
     fn origin_rule_that_component_writes_is_generated() {
         let rules = "*nat\n:KUBE-SERVICES - [0:0]\n-A OUTPUT -j KUBE-SERVICES\n-A KUBE-SERVICES -d 10.96.0.1/32 -j RETURN\nCOMMIT\n";
         for (chain, rule, with_component, without) in [
-            ("KUBE-SERVICES", "-d 10.96.0.1/32 -j RETURN", Origin::Generated, Origin::Generated),
+            (
+                "KUBE-SERVICES",
+                "-d 10.96.0.1/32 -j RETURN",
+                Origin::Generated,
+                Origin::Generated,
+            ),
             // A rule that somebody added to a chain of kube-proxy.
-            ("KUBE-SERVICES", "-d 10.96.0.2/32 -j DROP", Origin::Configured, Origin::Generated),
-            ("OUTPUT", "-j KUBE-SERVICES", Origin::Generated, Origin::Generated),
-            ("POSTROUTING", "-s 10.0.0.0/8 -j RETURN", Origin::Configured, Origin::Configured),
+            (
+                "KUBE-SERVICES",
+                "-d 10.96.0.2/32 -j DROP",
+                Origin::Configured,
+                Origin::Generated,
+            ),
+            (
+                "OUTPUT",
+                "-j KUBE-SERVICES",
+                Origin::Generated,
+                Origin::Generated,
+            ),
+            (
+                "POSTROUTING",
+                "-s 10.0.0.0/8 -j RETURN",
+                Origin::Configured,
+                Origin::Configured,
+            ),
         ] {
             let change = delete_rule(chain, rule);
             assert_eq!(state(rules).origin(&change), with_component, "{change}");

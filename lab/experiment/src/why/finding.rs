@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::change::{Origin, ProposedChange};
 use crate::bisect::Difference;
-use svclab_judge::Fact;
+use svclab_judge::{Fact, Observed};
 use svclab_planner::replay::{OmittedItem, ReplayReport};
+use svclab_scenario::expectation::ProbeExpectation;
 
 /// Changes that make the failing connections of a case succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +42,42 @@ pub struct FailingProbe {
     /// Step after which the probe runs; absent for probes before the first step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Number of successful connections.
+    /// Number of connections that succeed, with the expected result if there is one.
     pub connected: u32,
     /// Total number of connections.
     pub total: u32,
+    /// Result that connections have to have in addition to success; absent if success is enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<ExpectedResult>,
+    /// Endpoints that answered, and sources that they saw.
+    pub observed: Observed,
     /// Facts that explain one failing connection.
     pub facts: Vec<Fact>,
     /// Minimal fixes: with each of them all connections succeed and no other probe gets worse.
     pub fixes: Vec<Fix>,
+}
+
+/// Expected endpoints and sources of a probe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExpectedResult {
+    /// Names of the pods that have to answer, each at least once; absent if any may answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoints: Option<Vec<String>>,
+    /// Names or addresses of the sources that the endpoints have to see; absent if they may see
+    /// any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sources: Option<Vec<String>>,
+}
+
+impl From<&ProbeExpectation> for ExpectedResult {
+    fn from(expectation: &ProbeExpectation) -> Self {
+        let to_names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        Self {
+            endpoints: expectation.endpoints.clone(),
+            sources: expectation.sources().map(to_names),
+        }
+    }
 }
 
 /// Changes that together are a fix.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use svclab_dump::{File, NodeDump};
+use svclab_model::plan::Plan;
 use svclab_planner::replay::replace_node;
 use svclab_ruleset::tool::Format;
 use svclab_runner::kernel::{KernelError, Session};
@@ -54,10 +55,23 @@ pub(super) async fn freeze_manual_changes(
             return Ok(None);
         };
         let report = replace_node(&mut frozen.plan, node, &dump);
+        remove_lost_neighbours(&mut frozen.plan, node);
         frozen.replay_reports.push(report);
         frozen.dumps.push((Arc::new(dump), false));
     }
     Ok(Some(frozen))
+}
+
+/// Removes the neighbours of interfaces that are down: the kernel deletes even permanent entries
+/// (Linux v6.12, `net/ipv4/fib_frontend.c`, `fib_disable_ip`, and `net/core/neighbour.c`,
+/// `neigh_ifdown`).
+fn remove_lost_neighbours(plan: &mut Plan, node: &str) {
+    let mut namespaces = plan.namespaces.iter_mut();
+    if let Some(namespace) = namespaces.find(|namespace| namespace.name == node) {
+        let links = &namespace.links;
+        let is_down = |dev: &str| links.iter().any(|link| link.name == dev && link.down);
+        namespace.neighbours.retain(|entry| !is_down(&entry.dev));
+    }
 }
 
 /// Reads the state of a node. `None` if a program fails or prints something unknown.

@@ -10,14 +10,17 @@ mod change;
 mod component_state;
 mod finding;
 mod frozen;
+mod goals;
 mod pairs;
+mod request;
 mod run;
 mod search;
 mod success;
 
 pub use change::{ChangeError, Origin, PolicyField, ProposedChange};
 pub use finding::{
-    ChangeResult, DescribedChange, FailingProbe, Finding, Fix, ProbeCount, TriedChanges, TypedCommand,
+    ChangeResult, DescribedChange, ExpectedResult, FailingProbe, Finding, Fix, ProbeCount,
+    TriedChanges, TypedCommand,
 };
+pub use request::WhyRequest;
 pub use run::find_fixes;
-pub use search::WhyRequest;

@@ -4,7 +4,8 @@ use futures_util::stream::{self, StreamExt as _};
 
 use super::case_labs::CaseLabs;
 use super::finding::Finding;
-use super::search::{Search, WhyRequest};
+use super::request::WhyRequest;
+use super::search::Search;
 use crate::Progress;
 use crate::bench::Bench;
 use svclab_runner::results::RunError;
@@ -64,10 +65,10 @@ async fn examine_case(
         if !search.finding.is_healthy() {
             search.try_single().await?;
             if !search.finding.is_answered() {
-                search.restore_jointly().await?;
+                search.try_rewrites().await?;
             }
             if !search.finding.is_answered() {
-                search.try_rewrites().await?;
+                search.restore_jointly().await?;
             }
             if !search.finding.is_answered() {
                 search.try_pairs().await?;

@@ -1,11 +1,10 @@
 //! Counts the successful connections of a case, before and after a change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::ProposedChange;
 use super::finding::{ChangeResult, FailingProbe, Fix, ProbeCount};
-use svclab_journey::journey::Journey;
-use svclab_model::evidence::{Evidence, Verdict};
+use svclab_model::evidence::Verdict;
 
 /// Maximum number of runs in which a fix has to succeed.
 const MAX_FIX_RUNS: u32 = 12;
@@ -16,34 +15,41 @@ const MAX_CHANCE: f64 = 1e-3;
 /// Number of successful connections and of all connections, by probe.
 pub(super) type SuccessCounts = BTreeMap<String, (u32, u32)>;
 
+/// Connection, by the index of its stage, its probe and its number.
+pub(super) type AttemptKey = (usize, String, u32);
+
+/// Results of a run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Outcome {
+    /// Number of connections that succeed, by probe.
+    pub(super) connected: SuccessCounts,
+    /// Number of connections with the wanted result, by probe.
+    pub(super) wanted: SuccessCounts,
+    /// Connections without the wanted result.
+    pub(super) failures: BTreeSet<AttemptKey>,
+}
+
+impl Outcome {
+    /// Returns the probes without the wanted result of all connections.
+    pub(super) fn failing_probes(&self) -> BTreeSet<&str> {
+        let failing = self.wanted.iter().filter(|(_, (made, total))| made < total);
+        failing.map(|(probe, _)| probe.as_str()).collect()
+    }
+}
+
 pub(super) fn is_success(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Connected | Verdict::Answered)
 }
 
-pub(super) fn is_failure(journey: &Journey) -> bool {
-    !is_success(journey.verdict)
-}
-
-/// Counts the connections of all probes, including those of steps. A connection that is open across
-/// a step succeeds if it still works after the step.
-pub(super) fn count_successes(evidence: &Evidence) -> SuccessCounts {
-    let mut counts = SuccessCounts::new();
-    for attempt in evidence.attempts() {
-        let (connected, total) = counts.entry(attempt.probe.clone()).or_default();
-        *connected += u32::from(is_success(attempt.verdict));
-        *total += 1;
-    }
-    counts
-}
-
 /// Returns the result of a change from the counts before and after it.
 pub(super) fn compare_counts(
-    before: &SuccessCounts,
+    before: &Outcome,
     failing: &[FailingProbe],
-    after: &SuccessCounts,
+    after: &Outcome,
 ) -> ChangeResult {
     let probes = failing.iter().map(|probe| {
-        let (connected, total) = after.get(&probe.probe).copied().unwrap_or((0, probe.total));
+        let wanted = after.wanted.get(&probe.probe).copied();
+        let (connected, total) = wanted.unwrap_or((0, probe.total));
         ProbeCount {
             probe: probe.probe.clone(),
             connected,
@@ -52,12 +58,15 @@ pub(super) fn compare_counts(
     });
     let worse = |(probe, (connected, total)): (&String, &(u32, u32))| {
         let was_whole = connected == total;
-        let is_whole = after.get(probe).is_some_and(|(now, total)| now == total);
+        let is_whole = after
+            .connected
+            .get(probe)
+            .is_some_and(|(now, total)| now == total);
         (was_whole && !is_whole).then(|| probe.clone())
     };
     ChangeResult::Finished {
         probes: probes.collect(),
-        worse: before.iter().filter_map(worse).collect(),
+        worse: before.connected.iter().filter_map(worse).collect(),
     }
 }
 
@@ -83,7 +92,8 @@ pub(super) fn worse_result(before: Option<ChangeResult>, mut now: ChangeResult) 
 }
 
 /// Removes fixes that contain a smaller one: more changes, sysctls of more nodes, or a flag if a
-/// restart of kube-proxy suffices.
+/// restart of kube-proxy suffices. Removes the restart itself if a change of single objects is a
+/// fix.
 pub(super) fn keep_minimal(fixes: &mut Vec<Fix>) {
     let all = fixes.clone();
     fixes.retain(|fix| {
@@ -96,6 +106,13 @@ pub(super) fn keep_minimal(fixes: &mut Vec<Fix>) {
             has_fewer || has_more_nodes(fix, smaller) || restart_suffices(fix, smaller)
         })
     });
+    let is_restart = |fix: &Fix| {
+        let mut changes = fix.changes.iter();
+        changes.any(|own| matches!(own.change, ProposedChange::RestartProxy { .. }))
+    };
+    if !fixes.iter().all(is_restart) {
+        fixes.retain(|fix| !is_restart(fix));
+    }
 }
 
 fn has_more_nodes(fix: &Fix, smaller: &Fix) -> bool {

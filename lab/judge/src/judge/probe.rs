@@ -121,7 +121,8 @@ pub(super) fn meets_expectation(
 
 /// Whether `written` is the name `full` or a suffix of its parts: `web`, `default/web` and
 /// `pod/default/web` for `pod/default/web`.
-pub(super) fn is_name_suffix(full: &str, written: &str) -> bool {
+#[must_use]
+pub fn is_name_suffix(full: &str, written: &str) -> bool {
     full == written
         || full
             .strip_suffix(written)

@@ -123,6 +123,18 @@ fn diff_namespace(
             "the routing rules of {name} change"
         )));
     }
+    let fixed_routes = |side: &'_ Namespace| {
+        (
+            side.loopback.clone(),
+            side.multipath_routes.clone(),
+            side.removed_routes.clone(),
+        )
+    };
+    if fixed_routes(current) != fixed_routes(wanted) {
+        return Err(RebuildRequired::new(format_args!(
+            "the addresses of lo, multipath routes or removed routes of {name} change"
+        )));
+    }
     if current.ipvs_timeouts != wanted.ipvs_timeouts {
         return Err(RebuildRequired::new(format_args!(
             "the IPVS timeouts of {name} change"

@@ -107,7 +107,10 @@ fn write_chain_changes(
 /// Returns the ranges of removed rules and of the rules that replace them, in order of the chain.
 /// The positions are counted here: those that the crate `similar` reports for pure insertions and
 /// deletions are inexact (similar v2.7, after its compaction).
-pub(crate) fn chain_changes(current: &[String], wanted: &[String]) -> Vec<(Range<usize>, Range<usize>)> {
+pub(crate) fn chain_changes(
+    current: &[String],
+    wanted: &[String],
+) -> Vec<(Range<usize>, Range<usize>)> {
     let (mut old, mut new) = (0, 0);
     let mut steps = Vec::new();
     for step in capture_diff_slices(Algorithm::Myers, current, wanted) {

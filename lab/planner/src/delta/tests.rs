@@ -137,6 +137,13 @@ fn diff_addresses_first_of_subnet_stays_first() {
 }
 
 #[test]
+fn diff_loopback_address_requires_rebuild() {
+    let add = |plan: &mut Plan| plan.namespaces[0].loopback = addresses(&["192.0.2.1/32"]);
+    let rebuild = delta_of(add).unwrap_err().to_string();
+    insta::assert_snapshot!(rebuild, @"the addresses of lo, multipath routes or removed routes of node-1 change");
+}
+
+#[test]
 fn diff_interface_recreated_requires_rebuild() {
     let reason = |change: fn(&mut Namespace)| {
         delta_of(|plan| change(&mut plan.namespaces[0]))

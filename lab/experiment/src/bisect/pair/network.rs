@@ -10,7 +10,8 @@ use super::difference::Kind;
 use super::graph::{DifferenceGraph, OwnerKey, Scope};
 use crate::bisect::merge::{self, Merged, Slot};
 use svclab_model::plan::{
-    Forwarding, Link, LinkKind, Namespace, Neighbour, Route, RouteKind, RoutingRule, Sysctl,
+    Forwarding, Link, LinkKind, MultipathRoute, Namespace, Neighbour, Route, RouteKind,
+    RoutingRule, Sysctl,
 };
 
 /// Merged network configuration of a namespace.
@@ -20,7 +21,12 @@ pub struct MergedNetwork {
     pub links: Merged<Link>,
     /// Addresses by interface name.
     addresses: Vec<(String, Merged<IpNetwork>)>,
+    /// Addresses of `lo`.
+    loopback: Merged<IpNetwork>,
     routes: Merged<Route>,
+    multipath_routes: Merged<MultipathRoute>,
+    /// Routes of addresses that were removed, each with its interface.
+    removed_routes: Merged<(IpNetwork, String)>,
     routing_rules: Merged<RoutingRule>,
     neighbours: Merged<Neighbour>,
     forwarding: Merged<Forwarding>,
@@ -57,9 +63,38 @@ impl MergedNetwork {
             describe,
         );
         let addresses = merge_addresses(good, bad, graph);
+        let scope = make_scope(Kind::Address, "interface lo");
+        let describe = |address: &IpNetwork| (address.to_string(), OwnerKey::Unknown);
+        let (good_loopback, bad_loopback) = (&good.loopback, &bad.loopback);
+        let loopback = graph.add_keyed(
+            &scope,
+            good_loopback,
+            bad_loopback,
+            |address| *address,
+            describe,
+        );
         let scope = make_scope(Kind::Route, "routes");
         let describe = |route: &Route| (render_route(route), OwnerKey::Unknown);
         let routes = graph.add_keyed(&scope, &good.routes, &bad.routes, route_key, describe);
+        let describe = |route: &MultipathRoute| (route.to_string(), OwnerKey::Unknown);
+        let multipath_routes = graph.add_keyed(
+            &scope,
+            &good.multipath_routes,
+            &bad.multipath_routes,
+            |route| (route.to, route.table, route.metric),
+            describe,
+        );
+        let describe = |(to, dev): &(IpNetwork, String)| {
+            let text = format!("no route {}/{} dev {dev}", to.network(), to.prefix());
+            (text, OwnerKey::Unknown)
+        };
+        let removed_routes = graph.add_keyed(
+            &scope,
+            &good.removed_routes,
+            &bad.removed_routes,
+            Clone::clone,
+            describe,
+        );
         let scope = make_scope(Kind::RoutingRule, "routing rules");
         let describe = |rule: &RoutingRule| (rule.to_string(), OwnerKey::Unknown);
         let name = |rule: &RoutingRule| (rule.v6, rule.to_string());
@@ -99,7 +134,10 @@ impl MergedNetwork {
         let network = Self {
             links,
             addresses,
+            loopback,
             routes,
+            multipath_routes,
+            removed_routes,
             routing_rules,
             neighbours,
             forwarding,
@@ -123,6 +161,9 @@ impl MergedNetwork {
         });
         to.links = links.collect();
         to.routes = self.routes.selected(with).cloned().collect();
+        to.loopback = self.loopback.selected(with).copied().collect();
+        to.multipath_routes = self.multipath_routes.selected(with).cloned().collect();
+        to.removed_routes = self.removed_routes.selected(with).cloned().collect();
         to.routing_rules = self.routing_rules.selected(with).cloned().collect();
         to.neighbours = self.neighbours.selected(with).cloned().collect();
         to.forwarding = self.forwarding.selected(with).cloned().collect();
@@ -170,6 +211,16 @@ impl MergedNetwork {
             .slots
             .iter()
             .filter(|slot| is_on(&slot.item.dev))
+            .for_each(|slot| take(slot.origin));
+        self.multipath_routes
+            .slots
+            .iter()
+            .filter(|slot| slot.item.next_hops.iter().any(|hop| is_on(&hop.dev)))
+            .for_each(|slot| take(slot.origin));
+        self.removed_routes
+            .slots
+            .iter()
+            .filter(|slot| is_on(&slot.item.1))
             .for_each(|slot| take(slot.origin));
         self.neighbours
             .slots

@@ -21,7 +21,11 @@ pub(super) fn balancer_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
         }
         let [first, second, third, fourth] = [(); 4].map(|()| name.clone());
         changes.extend([
-            ProposedChange::UseOwnSource { balancer: first },
+            if spec.keep_source {
+                ProposedChange::UseOwnSource { balancer: first }
+            } else {
+                ProposedChange::KeepSource { balancer: first }
+            },
             ProposedChange::SkipOwnSource { balancer: second },
             ProposedChange::AddHealthCheck { balancer: third },
         ]);

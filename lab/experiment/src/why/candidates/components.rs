@@ -13,7 +13,7 @@ use svclab_judge::called_service;
 use svclab_model::plan::{NFTABLES_TABLE, Namespace, Plan};
 use svclab_planner::cluster::Cluster;
 use svclab_rules::kube_proxy::{Family, KubeProxy, Mode};
-use svclab_rules::objects::Service;
+use svclab_rules::objects::{Service, ServiceType};
 
 /// Sysctls that a node of a cluster needs, with the value: forwarding, and rules for bridged
 /// packets.
@@ -24,19 +24,31 @@ const NODE_SYSCTLS: [(&str, &str); 4] = [
     ("net.bridge.bridge-nf-call-ip6tables", "1"),
 ];
 
-/// Returns the traffic policies of the called services that exclude endpoints.
+/// Returns the traffic policies of the called services that exclude endpoints. For connections that
+/// are answered with a wrong result, also returns those that exclude no endpoint.
 pub(super) fn policies(failures: &Failures<'_>) -> Vec<ProposedChange> {
     use PolicyField::{ExternalTrafficPolicy, InternalTrafficPolicy};
     let services = failures.cluster.services.iter();
+    let is_answered = failures.has_answers();
+    let is_external = |service: &Service| {
+        matches!(
+            service.kind,
+            ServiceType::NodePort | ServiceType::LoadBalancer
+        ) || !service.external_ips.is_empty()
+    };
     let mut changes = Vec::new();
     for service in services.filter(|service| is_called(failures, service)) {
         for (field, is_local) in [
             (ExternalTrafficPolicy, service.external_local),
             (InternalTrafficPolicy, service.internal_local),
         ] {
+            let name = service.full_name();
             if is_local {
-                let service = service.full_name();
+                let service = name;
                 changes.push(ProposedChange::ClusterPolicy { service, field });
+            } else if is_answered && (field == InternalTrafficPolicy || is_external(service)) {
+                let service = name;
+                changes.push(ProposedChange::LocalPolicy { service, field });
             }
         }
     }
@@ -53,8 +65,7 @@ fn is_called(failures: &Failures<'_>, service: &Service) -> bool {
     let is_target = probes.any(|probe| {
         called_service(failures.cluster, probe).is_some_and(|(called, _)| called == service)
     });
-    let is_node_port =
-        |port: u16| service.ports.iter().any(|own| own.node_port == Some(port));
+    let is_node_port = |port: u16| service.ports.iter().any(|own| own.node_port == Some(port));
     let mut destinations = failures.hops().flat_map(|hop| [hop.before, hop.after]);
     is_target
         || destinations.any(|flow| {
@@ -167,8 +178,7 @@ pub(super) fn manual_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
         let is_untouched = node.by_hand.iptables.is_empty() && node.by_hand.commands.is_empty();
         !is_untouched && is_met(failures, name)
     });
-    let changes =
-        changed.map(|(name, _)| ProposedChange::UndoManualChanges { node: name.clone() });
+    let changes = changed.map(|(name, _)| ProposedChange::UndoManualChanges { node: name.clone() });
     changes.collect()
 }
 
@@ -202,6 +212,10 @@ pub(super) fn node_sysctls(failures: &Failures<'_>) -> Vec<ProposedChange> {
             continue;
         }
         for (key, value) in NODE_SYSCTLS {
+            let is_of_v6 = key.starts_with("net.ipv6.") || key.ends_with("ip6tables");
+            if is_of_v6 != failures.uses_ipv6() {
+                continue;
+            }
             let mut sysctls = namespace.sysctls.iter();
             let current = sysctls.rfind(|sysctl| sysctl.key == key);
             if current.is_some_and(|sysctl| sysctl.value != value) {

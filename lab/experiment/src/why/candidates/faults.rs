@@ -29,11 +29,31 @@ pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<
                     return Vec::new();
                 };
                 let interface = interface_to(target, *neighbour);
-                let change = interface.and_then(|dev| known_neighbour(plan, target, *neighbour, dev));
+                let change =
+                    interface.and_then(|dev| known_neighbour(plan, target, *neighbour, dev));
                 return change.into_iter().collect();
             }
             Cause::Rule { .. } | Cause::Unknown => return Vec::new(),
         },
+        Fact::Reached {
+            namespace,
+            destination,
+            ..
+        } => {
+            let address = destination.address.ip();
+            let target = plan.namespace(namespace);
+            let mut others = plan
+                .namespaces
+                .iter()
+                .filter(|other| other.name != *namespace);
+            let is_of_other = others.any(|other| {
+                let mut addresses = other.links.iter().flat_map(|link| &link.addresses);
+                addresses.any(|own| own.ip() == address)
+            });
+            let target = target.filter(|_| is_of_other);
+            let changes = target.map(|target| foreign_address(cluster, target, address));
+            return changes.unwrap_or_default();
+        }
         Fact::Rejected {
             namespace,
             rejection: Rejection::Icmp { fault, .. },
@@ -153,7 +173,9 @@ fn lookup_changes(
         RouteDecision::Refusal { route, .. } | RouteDecision::Unicast { route, .. } => {
             changes.extend(routes(route));
         }
-        RouteDecision::Local { .. } => changes.extend(foreign_address(cluster, target, lookup)),
+        RouteDecision::Local { .. } => {
+            changes.extend(foreign_address(cluster, target, lookup.address));
+        }
         RouteDecision::None { .. } | RouteDecision::RuleRefusal => {}
     }
     changes.extend(lookup.thrown.iter().flat_map(routes));
@@ -174,14 +196,10 @@ fn is_deletable(route: &Route) -> bool {
 
 /// Returns the deletion of an address, or of a local route, that the lab does not give to the
 /// namespace.
-fn foreign_address(
-    cluster: &Cluster,
-    target: &Namespace,
-    lookup: &RouteLookup,
-) -> Vec<ProposedChange> {
+fn foreign_address(cluster: &Cluster, target: &Namespace, address: IpAddr) -> Vec<ProposedChange> {
     let mut nodes = cluster.nodes.iter();
     let node = nodes.find(|node| node.name == target.name);
-    let is_own = node.is_some_and(|node| node.addresses.iter().any(|own| own.ip() == lookup.address));
+    let is_own = node.is_some_and(|node| node.addresses.iter().any(|own| own.ip() == address));
     if is_own {
         return Vec::new();
     }
@@ -190,17 +208,16 @@ fn foreign_address(
     let addresses = links.flat_map(|link| link.addresses.iter().map(|own| (&*link.name, *own)));
     let loopback = target.loopback.iter().map(|own| ("lo", *own));
     let addresses = addresses.chain(loopback);
-    let named = addresses.filter(|(_, own)| own.ip() == lookup.address);
+    let named = addresses.filter(|(_, own)| own.ip() == address);
     let mut changes: Vec<ProposedChange> = named
-        .map(|(link, address)| ProposedChange::DeleteAddress {
+        .map(|(link, own)| ProposedChange::DeleteAddress {
             namespace: namespace(),
             link: link.to_owned(),
-            address,
+            address: own,
         })
         .collect();
     let routes = target.routes.iter();
-    let local = routes
-        .filter(|route| route.kind == RouteKind::Local && route.to.contains(lookup.address));
+    let local = routes.filter(|route| route.kind == RouteKind::Local && route.to.contains(address));
     changes.extend(local.map(|route| ProposedChange::DeleteRoute {
         namespace: namespace(),
         route: Box::new(route.clone()),
@@ -234,7 +251,10 @@ fn known_neighbour(
     address: IpAddr,
     dev: &str,
 ) -> Option<ProposedChange> {
-    let others = plan.namespaces.iter().filter(|other| other.name != target.name);
+    let others = plan
+        .namespaces
+        .iter()
+        .filter(|other| other.name != target.name);
     let mut links = others.flat_map(|other| &other.links);
     let has_address = |link: &&Link| link.addresses.iter().any(|own| own.ip() == address);
     let owner = links.find(has_address)?;
@@ -266,12 +286,13 @@ fn tunnel_changes(
     neighbour: IpAddr,
     known: Option<Mac>,
 ) -> Vec<ProposedChange> {
-    let others = plan.namespaces.iter().filter(|other| other.name != target.name);
+    let others = plan
+        .namespaces
+        .iter()
+        .filter(|other| other.name != target.name);
     let mut links = others.flat_map(|other| &other.links);
     let end = links.find_map(|link| match link.kind {
-        LinkKind::Vxlan { local, .. }
-            if link.addresses.iter().any(|own| own.ip() == neighbour) =>
-        {
+        LinkKind::Vxlan { local, .. } if link.addresses.iter().any(|own| own.ip() == neighbour) => {
             Some((link.mac, local))
         }
         _ => None,

@@ -8,6 +8,7 @@ use ipnetwork::IpNetwork;
 use super::Failures;
 use crate::bisect::{Difference, Kind};
 use svclab_model::plan::{Namespace, Plan};
+use svclab_planner::cluster::Cluster;
 use svclab_ruleset::iptables::script::Table;
 
 /// Sysctls that decide about packets, by their end.
@@ -33,7 +34,7 @@ const PACKET_SYSCTLS: [&str; 19] = [
     ".src_valid_mark",
 ];
 
-/// What packets met.
+/// Namespaces, chains and addresses that packets met.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::why) struct Met {
     /// Namespaces that the packets passed, and those that they were sent to.
@@ -51,7 +52,11 @@ impl Met {
             met.namespaces.insert(journey.from.clone());
             let probe = failures.book.probe(&journey.probe);
             met.sockets.extend(probe.map(|probe| probe.target.socket()));
-            met.sockets.extend(probe.and_then(|probe| probe.bind).map(|ip| SocketAddr::new(ip, 0)));
+            met.sockets.extend(
+                probe
+                    .and_then(|probe| probe.bind)
+                    .map(|ip| SocketAddr::new(ip, 0)),
+            );
             let addresses = journey.addresses.into_iter();
             met.sockets
                 .extend(addresses.flat_map(|pair| [pair.source, pair.destination]));
@@ -62,11 +67,19 @@ impl Met {
                 met.sockets.extend([pair.source, pair.destination]);
             }
             for step in &hop.matches {
-                let chains = [Some(&step.chain), step.target.as_ref()].into_iter().flatten();
+                let chains = [Some(&step.chain), step.target.as_ref()]
+                    .into_iter()
+                    .flatten();
                 met.chains
                     .extend(chains.map(|chain| (hop.namespace.clone(), chain.clone())));
             }
         }
+        // Packets to a service go on to its endpoints.
+        let services: Vec<SocketAddr> = met.sockets.iter().copied().collect();
+        let endpoints = services
+            .into_iter()
+            .flat_map(|service| endpoints_behind(failures.cluster, service));
+        met.sockets.extend(endpoints.collect::<Vec<_>>());
         let owners = failures.plan.namespaces.iter();
         let owners = owners.filter(|namespace| met.owns_address(namespace));
         let owners: Vec<String> = owners.map(|namespace| namespace.name.clone()).collect();
@@ -113,7 +126,9 @@ impl Met {
     }
 
     fn has_address_in(&self, network: IpNetwork) -> bool {
-        self.sockets.iter().any(|socket| network.contains(socket.ip()))
+        self.sockets
+            .iter()
+            .any(|socket| network.contains(socket.ip()))
     }
 
     /// Whether the packets may have met an object that differs.
@@ -142,17 +157,9 @@ impl Met {
                 let key = sysctl.split(' ').next().unwrap_or_default();
                 PACKET_SYSCTLS.iter().any(|end| key.ends_with(end))
             }),
-            Kind::Link
-            | Kind::Address
-            | Kind::RoutingRule
-            | Kind::Neighbour
-            | Kind::Forwarding
-            | Kind::Set
-            | Kind::Backend
-            | Kind::Table
-            | Kind::Timeouts => true,
             // The lab defines its servers, health checks and manual commands.
             Kind::Server | Kind::HealthChecks | Kind::Command => false,
+            _ => true,
         }
     }
 
@@ -164,7 +171,10 @@ impl Met {
             return false;
         };
         let is_built_in = Table::from_name(table).is_some_and(|table| table.is_built_in(chain));
-        is_built_in || self.chains.contains(&(namespace.to_owned(), chain.to_owned()))
+        is_built_in
+            || self
+                .chains
+                .contains(&(namespace.to_owned(), chain.to_owned()))
     }
 
     /// Whether the addresses and ports of an iptables rule are those of a packet.
@@ -172,12 +182,16 @@ impl Met {
         let words: Vec<&str> = rule.split_ascii_whitespace().collect();
         let is_port = |text: &str| {
             let port = text.parse::<u16>();
-            port.map_or(true, |port| self.sockets.iter().any(|socket| socket.port() == port))
+            port.map_or(true, |port| {
+                self.sockets.iter().any(|socket| socket.port() == port)
+            })
         };
         let excludes = |index: usize, pair: &[&str]| {
             let is_inverted = index > 0 && words[index - 1] == "!";
             let matches = match pair[0] {
-                "-s" | "-d" => pair[1].parse().is_ok_and(|network| self.has_address_in(network)),
+                "-s" | "-d" => pair[1]
+                    .parse()
+                    .is_ok_and(|network| self.has_address_in(network)),
                 "--dport" | "--sport" => is_port(pair[1]),
                 _ => true,
             };
@@ -199,6 +213,39 @@ impl Met {
         first.is_none_or(|network| self.has_address_in(network))
             || networks.any(|network| self.has_address_in(network))
     }
+}
+
+/// Returns the endpoints of the services that have an address and port, or this node port.
+pub(super) fn endpoints_behind(cluster: &Cluster, service: SocketAddr) -> Vec<SocketAddr> {
+    let is_node = |ip: IpAddr| {
+        let mut nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
+        nodes.any(|own| own.ip() == ip)
+    };
+    let mut endpoints = Vec::new();
+    for called in &cluster.services {
+        let ports = called.ports.iter().filter(|port| {
+            let is_own = called.has_address(service.ip()) && port.port == service.port();
+            is_own || (port.node_port == Some(service.port()) && is_node(service.ip()))
+        });
+        for port in ports {
+            let slices = cluster
+                .slices
+                .iter()
+                .filter(|slice| slice.belongs_to(called));
+            for slice in slices {
+                let addresses = slice
+                    .endpoints
+                    .iter()
+                    .flat_map(|endpoint| &endpoint.addresses);
+                let sockets = addresses.flat_map(|address| {
+                    let numbers = slice.port_numbers(&port.name);
+                    numbers.map(|number| SocketAddr::new(*address, number))
+                });
+                endpoints.extend(sockets);
+            }
+        }
+    }
+    endpoints
 }
 
 #[cfg(test)]
@@ -229,10 +276,26 @@ mod tests {
     fn met_rules_of_other_chains_or_services_are_excluded() {
         let services = "iptables nat KUBE-SERVICES";
         for (location, rule, is_met) in [
-            (services, "-d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-A", true),
-            (services, "-d 10.96.0.11/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-B", false),
-            (services, "-d 10.96.0.10/32 -p tcp -m tcp --dport 81 -j KUBE-SVC-A", false),
-            (services, "! -s 10.1.0.0/16 -d 10.96.0.10 -j KUBE-MARK-MASQ", true),
+            (
+                services,
+                "-d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-A",
+                true,
+            ),
+            (
+                services,
+                "-d 10.96.0.11/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-B",
+                false,
+            ),
+            (
+                services,
+                "-d 10.96.0.10/32 -p tcp -m tcp --dport 81 -j KUBE-SVC-A",
+                false,
+            ),
+            (
+                services,
+                "! -s 10.1.0.0/16 -d 10.96.0.10 -j KUBE-MARK-MASQ",
+                true,
+            ),
             ("iptables nat PREROUTING", "-j KUBE-SERVICES", true),
             ("iptables nat KUBE-SVC-B", "-j KUBE-SEP-B", false),
         ] {

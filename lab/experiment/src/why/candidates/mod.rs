@@ -17,6 +17,7 @@ pub(super) use met::Met;
 use routes::route_changes;
 use svclab_journey::journey::{Hop, Journey, PacketPath};
 use svclab_judge::{AddressBook, Fact, conclude};
+use svclab_model::evidence::Verdict;
 use svclab_model::plan::Plan;
 use svclab_planner::cluster::Cluster;
 use svclab_scenario::Case;
@@ -31,6 +32,19 @@ pub(super) struct Failures<'a> {
 }
 
 impl<'a> Failures<'a> {
+    /// Whether a connection succeeds, but not with the wanted result.
+    fn has_answers(&self) -> bool {
+        let mut verdicts = self.journeys.iter().map(|journey| journey.verdict);
+        verdicts.any(|verdict| matches!(verdict, Verdict::Connected | Verdict::Answered))
+    }
+
+    /// Whether the connections use IPv6.
+    fn uses_ipv6(&self) -> bool {
+        let probes = self.journeys.iter().map(|journey| &journey.probe);
+        let mut targets = probes.filter_map(|probe| self.book.probe(probe));
+        targets.any(|probe| probe.target.address.is_ipv6())
+    }
+
     fn packets(&self) -> impl Iterator<Item = &'a PacketPath> + '_ {
         self.journeys.iter().flat_map(|journey| &journey.packets)
     }
@@ -47,12 +61,18 @@ pub(super) struct Candidates {
     pub(super) deciding: Vec<ProposedChange>,
     /// Deletions of other rules that packets matched. Those of components are needed.
     pub(super) matched: Vec<ProposedChange>,
+    /// Changes that rewrite the state of a node.
+    pub(super) rewrites: Vec<ProposedChange>,
 }
 
 /// Returns the changes that are worth trying for these failures.
 pub(super) fn candidates(failures: &Failures<'_>) -> Candidates {
     let mut facts: Vec<Fact> = Vec::new();
-    for fact in failures.journeys.iter().flat_map(|journey| conclude(journey, failures.book)) {
+    for fact in failures
+        .journeys
+        .iter()
+        .flat_map(|journey| conclude(journey, failures.book))
+    {
         // Connections that went alike have the same facts, except for their source ports.
         if !facts.contains(&fact) {
             facts.push(fact);
@@ -69,7 +89,6 @@ pub(super) fn candidates(failures: &Failures<'_>) -> Candidates {
     changes.extend(components::masqueraded_networks(failures));
     changes.extend(components::policies(failures));
     changes.extend(components::proxy_flags(failures));
-    changes.extend(components::manual_changes(failures));
     changes.extend(balancers::balancer_changes(failures));
     changes.extend(components::node_sysctls(failures));
     let wider = components::sysctls_of_all_nodes(failures.plan, &changes);
@@ -77,5 +96,6 @@ pub(super) fn candidates(failures: &Failures<'_>) -> Candidates {
     Candidates {
         deciding: changes,
         matched: rules::matched_rules(failures),
+        rewrites: components::manual_changes(failures),
     }
 }

@@ -5,13 +5,18 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
+use super::met::endpoints_behind;
 use crate::why::change::ProposedChange;
 use svclab_journey::journey::{Hop, PacketPath, PathEnd};
 use svclab_model::plan::{Namespace, Plan, Route, RouteKind, RoutingAction, RoutingRule};
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
 
 /// Returns the route changes that are worth trying for the nodes on a packet path.
-pub(super) fn route_changes(plan: &Plan, cluster: &Cluster, flight: &PacketPath) -> Vec<ProposedChange> {
+pub(super) fn route_changes(
+    plan: &Plan,
+    cluster: &Cluster,
+    flight: &PacketPath,
+) -> Vec<ProposedChange> {
     let mut found = Vec::new();
     for (index, hop) in flight.hops.iter().enumerate() {
         // An operator cannot edit the routes of the network between nodes.
@@ -25,8 +30,15 @@ pub(super) fn route_changes(plan: &Plan, cluster: &Cluster, flight: &PacketPath)
         if is_last && matches!(flight.end, PathEnd::Delivered | PathEnd::DroppedByRule) {
             continue;
         }
-        found.extend(specific_routes(namespace, hop.after.destination.ip()));
-        found.extend(matching_routing_rules(namespace, hop));
+        // Packets to a service may have been dropped on the way to an endpoint.
+        let destination = hop.after.destination;
+        let mut addresses = vec![destination.ip()];
+        let endpoints = endpoints_behind(cluster, destination).into_iter();
+        addresses.extend(endpoints.map(|endpoint| endpoint.ip()).filter(|_| is_last));
+        for address in addresses {
+            found.extend(specific_routes(namespace, address));
+            found.extend(matching_routing_rules(namespace, hop, address));
+        }
         if is_last {
             found.extend(missing_routes(
                 namespace,
@@ -49,17 +61,17 @@ fn specific_routes(namespace: &Namespace, to: IpAddr) -> impl Iterator<Item = Pr
     })
 }
 
-/// Returns the deletion of each routing rule that may have sent the packet to a table other than
-/// the main table.
+/// Returns the deletion of each routing rule that may have sent the packet, on the way to an
+/// address, to a table other than the main table.
 fn matching_routing_rules<'n>(
     namespace: &'n Namespace,
     hop: &'n Hop,
+    to: IpAddr,
 ) -> impl Iterator<Item = ProposedChange> + 'n {
     let holds =
         |network: Option<IpNetwork>, ip: IpAddr| network.is_none_or(|network| network.contains(ip));
     let matches = move |rule: &&RoutingRule| {
-        let after =
-            holds(rule.from, hop.after.source.ip()) && holds(rule.to, hop.after.destination.ip());
+        let after = holds(rule.from, hop.after.source.ip()) && holds(rule.to, to);
         let before =
             holds(rule.from, hop.before.source.ip()) && holds(rule.to, hop.before.destination.ip());
         let is_v6 = hop.after.destination.is_ipv6();

@@ -9,8 +9,23 @@ use svclab_planner::cluster::{FABRIC, INTERNET};
 /// Targets that lead to other rules and do nothing else are those of user-defined chains. These
 /// targets of user-defined rules change or end packets.
 const ACTING_TARGETS: [&str; 17] = [
-    "ACCEPT", "RETURN", "DROP", "REJECT", "DNAT", "SNAT", "REDIRECT", "MASQUERADE", "NETMAP",
-    "MARK", "CONNMARK", "CT", "NOTRACK", "TTL", "HL", "TCPMSS", "TPROXY",
+    "ACCEPT",
+    "RETURN",
+    "DROP",
+    "REJECT",
+    "DNAT",
+    "SNAT",
+    "REDIRECT",
+    "MASQUERADE",
+    "NETMAP",
+    "MARK",
+    "CONNMARK",
+    "CT",
+    "NOTRACK",
+    "TTL",
+    "HL",
+    "TCPMSS",
+    "TPROXY",
 ];
 
 /// Returns the deletion of rules that decided about a packet: rules that dropped it, rules that
@@ -36,9 +51,8 @@ fn end_changes(flight: &PacketPath) -> Vec<ProposedChange> {
     match &flight.end {
         PathEnd::DroppedByRule => {
             let decisive = last.matches.last().into_iter();
-            let mut changes: Vec<ProposedChange> = decisive
-                .flat_map(|step| rule_changes(last, step))
-                .collect();
+            let mut changes: Vec<ProposedChange> =
+                decisive.flat_map(|step| rule_changes(last, step)).collect();
             // An earlier rule marked the packet for the drop.
             let marking = last
                 .matches
@@ -70,7 +84,9 @@ pub(super) fn matched_rules(failures: &Failures<'_>) -> Vec<ProposedChange> {
         let target = step.target.as_deref().unwrap_or_default();
         ACTING_TARGETS.contains(&target) || step.table.contains(' ')
     });
-    acting.flat_map(|(hop, step)| rule_changes(hop, step)).collect()
+    acting
+        .flat_map(|(hop, step)| rule_changes(hop, step))
+        .collect()
 }
 
 /// Returns the deletion of a rule and of the set entries by which the rule matched. For the end of

@@ -14,7 +14,11 @@ impl ProposedChange {
     /// does.
     pub(in crate::why) fn apply_to_case(&self, case: &mut Case) -> Result<bool, ChangeError> {
         match self {
-            Self::ClusterPolicy { service, field } => {
+            Self::ClusterPolicy { service, field } | Self::LocalPolicy { service, field } => {
+                let wanted = match self {
+                    Self::LocalPolicy { .. } => "Local",
+                    _ => "Cluster",
+                };
                 let objects = Arc::make_mut(&mut case.objects);
                 let mut services = objects.services.iter_mut();
                 let found = services
@@ -26,7 +30,7 @@ impl ProposedChange {
                     PolicyField::InternalTrafficPolicy => &mut spec.internal_traffic_policy,
                 });
                 let policy = policy.ok_or_else(missing_in_lab)?;
-                set(policy, Some("Cluster".to_owned()))?;
+                set(policy, Some(wanted.to_owned()))?;
             }
             Self::ClusterCidr { networks } => {
                 let networks: Cidrs = networks
@@ -60,6 +64,7 @@ impl ProposedChange {
                 set(&mut node.by_hand, ByHand::default())?;
             }
             Self::UseOwnSource { .. }
+            | Self::KeepSource { .. }
             | Self::SkipOwnSource { .. }
             | Self::AddHealthCheck { .. }
             | Self::RemoveSecurityGroup { .. }
@@ -82,6 +87,7 @@ impl ProposedChange {
     /// Applies a change of a load balancer; ignores all others.
     fn apply_to_balancer(&self, case: &mut Case) -> Result<(), ChangeError> {
         let (Self::UseOwnSource { balancer: name }
+        | Self::KeepSource { balancer: name }
         | Self::SkipOwnSource { balancer: name }
         | Self::AddHealthCheck { balancer: name }
         | Self::RemoveSecurityGroup { balancer: name }
@@ -96,6 +102,7 @@ impl ProposedChange {
         let balancer = balancer.ok_or_else(missing_in_lab)?;
         match self {
             Self::UseOwnSource { .. } => set(&mut balancer.keep_source, false),
+            Self::KeepSource { .. } => set(&mut balancer.keep_source, true),
             Self::SkipOwnSource { .. } => set(&mut balancer.skip_own_source, true),
             Self::AddHealthCheck { .. } if balancer.health_check.is_none() => {
                 set(&mut balancer.health_check, Some(HealthCheck::default()))

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::{PolicyField, ProposedChange};
-use crate::bisect::Difference;
+use crate::bisect::{Difference, Kind};
 use svclab_dump::Owner;
 use svclab_model::plan::Route;
 
@@ -45,6 +45,9 @@ impl fmt::Display for ProposedChange {
             Self::ClusterPolicy { service, field } => {
                 write!(f, "set {field}: Cluster in service {service}")
             }
+            Self::LocalPolicy { service, field } => {
+                write!(f, "set {field}: Local in service {service}")
+            }
             Self::ClusterCidr { networks } => {
                 write!(f, "start kube-proxy with --cluster-cidr={networks}")
             }
@@ -68,6 +71,7 @@ impl fmt::Display for ProposedChange {
                 )
             }
             Self::UseOwnSource { .. }
+            | Self::KeepSource { .. }
             | Self::SkipOwnSource { .. }
             | Self::AddHealthCheck { .. }
             | Self::RemoveSecurityGroup { .. }
@@ -136,17 +140,28 @@ impl fmt::Display for ProposedChange {
 fn describe_restoration(difference: &Difference) -> String {
     let Difference {
         namespace,
+        kind,
         location,
         good,
         bad,
         owner,
-        ..
     } = difference;
     let place = format!("{location} on {namespace}");
     let text = match (good, bad) {
         (Some(good), Some(bad)) if good == bad => {
             format!("move `{good}` to its position in {place}")
         }
+        (Some(good), Some(bad)) if *kind == Kind::Link => {
+            let name = good.split(' ').next().unwrap_or_default();
+            let (good, bad) = (properties(good), properties(bad));
+            let only = |these: &[String], others: &[String]| {
+                let own = these.iter().filter(|word| !others.contains(word));
+                own.cloned().collect::<Vec<_>>().join(" ")
+            };
+            let (wanted, current) = (only(&good, &bad), only(&bad, &good));
+            format!("change the interface {name} on {namespace} from `{current}` to `{wanted}`")
+        }
+        (Some(good), Some(_)) if *kind == Kind::Sysctl => format!("set {good} on {namespace}"),
         (Some(good), Some(bad)) => format!("replace `{bad}` by `{good}` in {place}"),
         (Some(good), None) => format!("restore `{good}`, which is missing in {place}"),
         (None, Some(bad)) => format!("remove `{bad}` from {place}"),
@@ -164,17 +179,35 @@ fn describe_restoration(difference: &Difference) -> String {
     }
 }
 
-fn describe_network_change(
-    change: &ProposedChange,
-    f: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
+/// Returns the properties of an interface in the format of `ip link`, each with its name.
+fn properties(link: &str) -> Vec<String> {
+    const NAMES: [&str; 9] = [
+        "id", "dev", "local", "dstport", "address", "mtu", "master", "hairpin", "to",
+    ];
+    let mut properties: Vec<String> = Vec::new();
+    for word in link.split(' ') {
+        match properties.last_mut() {
+            Some(last) if NAMES.contains(&last.as_str()) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => properties.push(word.to_owned()),
+        }
+    }
+    properties
+}
+
+fn describe_network_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match change {
         ProposedChange::AcceptPolicy {
             namespace,
             table,
             chain,
             ..
-        } => write!(f, "set the policy of {table} {chain} on {namespace} to accept"),
+        } => write!(
+            f,
+            "set the policy of {table} {chain} on {namespace} to accept"
+        ),
         ProposedChange::SetLinkUp { namespace, link } => {
             write!(f, "set the interface {link} up on {namespace}")
         }
@@ -184,7 +217,10 @@ fn describe_network_change(
             mtu,
         } => write!(f, "set the MTU of {link} to {mtu} on {namespace}"),
         ProposedChange::EnableHairpin { namespace, link } => {
-            write!(f, "enable hairpin mode on the bridge port {link} on {namespace}")
+            write!(
+                f,
+                "enable hairpin mode on the bridge port {link} on {namespace}"
+            )
         }
         ProposedChange::SetNeighbour {
             namespace,
@@ -218,6 +254,12 @@ fn describe_balancer_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>)
             write!(
                 f,
                 "let load balancer {balancer} forward from its own address"
+            )
+        }
+        ProposedChange::KeepSource { balancer } => {
+            write!(
+                f,
+                "let load balancer {balancer} keep the source of the client"
             )
         }
         ProposedChange::SkipOwnSource { balancer } => write!(

@@ -22,12 +22,31 @@ pub fn namespace<'p>(plan: &'p mut Plan, name: &str) -> Result<&'p mut Namespace
         .ok_or_else(|| ChangeError::Missing(name.to_owned()))
 }
 
+/// Returns the sysctl whose change sets the sysctl `key` of an interface, too: the kernel copies
+/// the value of forwarding to all interfaces (Linux v6.12, `net/ipv4/devinet.c`,
+/// `inet_forward_change`, and `net/ipv6/addrconf.c`, `addrconf_fixup_forwarding`). `None` for other
+/// sysctls.
+pub fn forwarding_of(key: &str) -> Option<&'static str> {
+    let name = key.strip_suffix(".forwarding")?;
+    let all = "net.ipv6.conf.all";
+    match name.strip_prefix("net.ipv4.conf.") {
+        Some(_) => Some("net.ipv4.ip_forward"),
+        None if name.starts_with("net.ipv6.conf.") && name != all => {
+            Some("net.ipv6.conf.all.forwarding")
+        }
+        None => None,
+    }
+}
+
 /// Sets a sysctl.
 ///
 /// # Errors
 ///
 /// Returns an error if the sysctl already has this value.
 pub fn set_sysctl(namespace: &mut Namespace, key: &str, value: &str) -> Result<(), ChangeError> {
+    namespace
+        .sysctls
+        .retain(|sysctl| forwarding_of(&sysctl.key) != Some(key));
     let mut sysctls = namespace.sysctls.iter_mut();
     if let Some(sysctl) = sysctls.rfind(|setting| setting.key == key) {
         if sysctl.value == value {
@@ -316,6 +335,10 @@ mod tests {
             set_sysctl(&mut namespace, key, "1"),
             Err(ChangeError::NoEffect)
         );
+        let of_link = "net.ipv4.conf.eth0.forwarding";
+        assert_eq!(set_sysctl(&mut namespace, of_link, "1"), Ok(()));
+        assert_eq!(namespace.sysctls.len(), 2);
+        // The kernel copies the value to all interfaces.
         assert_eq!(set_sysctl(&mut namespace, key, "0"), Ok(()));
         assert_eq!(namespace.sysctls.len(), 1);
     }

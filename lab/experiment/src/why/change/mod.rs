@@ -4,6 +4,7 @@ mod apply;
 mod describe;
 mod edit;
 
+pub(super) use edit::forwarding_of;
 use ipnetwork::{IpNetwork, Ipv4Network};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,13 @@ use svclab_model::plan::{Backend, Forwarding, Neighbour, Route, RoutingRule};
 pub enum ProposedChange {
     /// Sets a traffic policy of a service to `Cluster`.
     ClusterPolicy {
+        /// Service: `NAMESPACE/NAME`.
+        service: String,
+        /// Policy field: `externalTrafficPolicy` or `internalTrafficPolicy`.
+        field: PolicyField,
+    },
+    /// Sets a traffic policy of a service to `Local`.
+    LocalPolicy {
         /// Service: `NAMESPACE/NAME`.
         service: String,
         /// Policy field: `externalTrafficPolicy` or `internalTrafficPolicy`.
@@ -55,6 +63,11 @@ pub enum ProposedChange {
     },
     /// Lets a load balancer forward from its own address.
     UseOwnSource {
+        /// Load balancer name.
+        balancer: String,
+    },
+    /// Lets a load balancer keep the source of the client.
+    KeepSource {
         /// Load balancer name.
         balancer: String,
     },
@@ -302,6 +315,7 @@ impl ProposedChange {
     pub fn restarts(&self, on: &str) -> bool {
         match self {
             Self::ClusterPolicy { .. }
+            | Self::LocalPolicy { .. }
             | Self::ClusterCidr { .. }
             | Self::MasqueradeAll
             | Self::MasqueradeFew

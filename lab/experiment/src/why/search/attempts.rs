@@ -8,7 +8,7 @@ use crate::Progress;
 use crate::bench::{LabChoice, LabOrigin};
 use crate::why::change::{ChangeError, ProposedChange};
 use crate::why::finding::{ChangeResult, DescribedChange, Fix, TriedChanges, TypedCommand};
-use crate::why::success::{compare_counts, count_successes, keep_minimal, worse_result};
+use crate::why::success::{compare_counts, keep_minimal, worse_result};
 use svclab_planner::build::regenerate_kube_proxy_rules;
 use svclab_planner::print::commands_between;
 use svclab_runner::kernel::KernelError;
@@ -57,7 +57,10 @@ impl Search<'_> {
                 // Changes of the same objects have the same commands.
                 let is_known = |fix: &Fix| {
                     let commands = |changes: &[DescribedChange]| -> Vec<TypedCommand> {
-                        changes.iter().flat_map(|change| change.commands.clone()).collect()
+                        changes
+                            .iter()
+                            .flat_map(|change| change.commands.clone())
+                            .collect()
                     };
                     let known = commands(&fix.changes);
                     !known.is_empty() && known == commands(&changes)
@@ -89,7 +92,7 @@ impl Search<'_> {
     }
 
     /// Returns the commands that make a change on a node. Empty if the change cannot be applied.
-    fn commands(&self, change: &ProposedChange) -> Vec<TypedCommand> {
+    pub(super) fn commands(&self, change: &ProposedChange) -> Vec<TypedCommand> {
         if !change.is_on_node() {
             return Vec::new();
         }
@@ -116,10 +119,17 @@ impl Search<'_> {
         &self,
         changes: &[ProposedChange],
     ) -> Result<(ChangeResult, u32), KernelError> {
-        let copied = match self.apply_changes(changes) {
-            Ok(copy) => copy,
-            Err(why) => return Ok((ChangeResult::Refused { why }, 0)),
-        };
+        match self.apply_changes(changes) {
+            Ok(copy) => self.evaluate_lab(&copy).await,
+            Err(why) => Ok((ChangeResult::Refused { why }, 0)),
+        }
+    }
+
+    /// Runs a changed copy of the case.
+    pub(super) async fn evaluate_lab(
+        &self,
+        copied: &Prepared,
+    ) -> Result<(ChangeResult, u32), KernelError> {
         let (mut runs, mut built) = (0, 0);
         let mut worst_result: Option<ChangeResult> = None;
         while runs < self.required_runs || built == 0 {
@@ -128,7 +138,7 @@ impl Search<'_> {
             } else {
                 LabChoice::Any
             };
-            let (evidence, origin) = match self.labs.run(&copied, false, lab).await {
+            let (evidence, origin) = match self.labs.run(copied, false, lab).await {
                 // An error of the kernel in a changed lab is caused by the change.
                 Err(KernelError::RequestFailed(failure)) => {
                     let why = failure.message;
@@ -138,11 +148,8 @@ impl Search<'_> {
             };
             runs += 1;
             built += u32::from(origin == LabOrigin::Built);
-            let now = compare_counts(
-                &self.before,
-                &self.finding.failing,
-                &count_successes(&evidence),
-            );
+            let outcome = self.goals.compare(copied, &evidence);
+            let now = compare_counts(&self.before, &self.finding.failing, &outcome);
             let worst = worse_result(worst_result.take(), now);
             let result = worst_result.insert(worst);
             let mut failing = self.finding.failing.iter();

@@ -14,39 +14,27 @@ use super::candidates::{Candidates, Failures, Met, candidates};
 use super::case_labs::CaseLabs;
 use super::change::{Origin, ProposedChange};
 use super::component_state::ComponentState;
-use super::finding::{FailingProbe, Finding};
+use super::finding::{ExpectedResult, FailingProbe, Finding, TypedCommand};
 use super::frozen::freeze_manual_changes;
+use super::goals::Goals;
 use super::pairs::Pairs;
-use super::success::{SuccessCounts, count_successes, is_failure, required_runs};
+use super::request::WhyRequest;
+use super::success::{Outcome, required_runs};
 use crate::Progress;
 use crate::bench::LabChoice;
 use restorations::Restorations;
 use svclab_journey::journey::Journey;
-use svclab_judge::conclude;
+use svclab_judge::{conclude, summarize};
 use svclab_model::evidence::Evidence;
 use svclab_runner::kernel::KernelError;
 use svclab_runner::results::RunError;
-use svclab_runner::run::prepare::{PrepareOptions, Prepared};
-use svclab_runner::run::select::SelectedLab;
+use svclab_runner::run::prepare::Prepared;
 use svclab_runner::run::to_run_error;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::ProbeExpectation;
 
 /// Maximum number of candidates after which further candidates are searched.
 const MAX_FIRST_RUNS: usize = 40;
-
-/// Case to examine.
-#[derive(Debug)]
-pub struct WhyRequest<'l> {
-    /// Lab of the case.
-    pub lab: &'l SelectedLab,
-    /// Prepared case.
-    pub prepared: Prepared,
-    /// Options for preparing changed cases.
-    pub wishes: PrepareOptions,
-    /// Name of the probe to examine; `None` means all probes with failing connections.
-    pub probe: Option<String>,
-}
 
 /// State of the search of one case.
 pub(super) struct Search<'a> {
@@ -57,16 +45,19 @@ pub(super) struct Search<'a> {
     report: &'a (dyn Fn(Progress) + Sync),
     /// Probes for which a fix was reported.
     reported: BTreeSet<String>,
-    /// Counts without any change.
-    before: SuccessCounts,
+    goals: Goals,
+    /// Results without any change.
+    before: Outcome,
     /// Number of runs in which a fix has to succeed.
     required_runs: u32,
     components: ComponentState,
     /// Differences from the state of the components; `None` if they cannot be compared.
     restorations: Option<Restorations>,
-    /// What the packets of failing connections met.
+    /// Objects that the packets of failing connections met.
     met: Met,
     candidates: Vec<ProposedChange>,
+    /// Changes that rewrite the state of a node, of which only a part may matter.
+    rewrites: Vec<ProposedChange>,
     pub(super) finding: Finding,
 }
 
@@ -83,7 +74,9 @@ impl<'a> Search<'a> {
         let case = &request.prepared.case.id;
         let case_run = labs.run(&request.prepared, true, LabChoice::Any);
         let (evidence, _) = case_run.await.map_err(to_run_error)?;
-        let before = count_successes(&evidence);
+        let requested = request.probe.as_deref().zip(request.wanted.as_ref());
+        let goals = Goals::new(&request.prepared, requested);
+        let before = goals.compare(&request.prepared, &evidence);
         let mut search = Self {
             finding: Finding {
                 case: case.clone(),
@@ -96,7 +89,8 @@ impl<'a> Search<'a> {
                 untried_pairs: 0,
                 runs: 1,
             },
-            required_runs: required_runs(&before),
+            required_runs: required_runs(&before.wanted),
+            goals,
             request,
             prepared: Cow::Borrowed(&request.prepared),
             labs,
@@ -107,18 +101,17 @@ impl<'a> Search<'a> {
             restorations: None,
             met: Met::default(),
             candidates: Vec::new(),
+            rewrites: Vec::new(),
         };
         search.finding.failing = search.failing_probes(&evidence);
-        let incomplete = search
-            .before
-            .iter()
-            .filter(|(_, (made, total))| made < total);
-        let unexamined = incomplete.filter(|(probe, _)| !search.is_examined(probe));
-        search.finding.unexamined = unexamined.map(|(probe, _)| probe.clone()).collect();
+        let incomplete = search.before.failing_probes().into_iter();
+        let unexamined = incomplete.filter(|probe| !search.is_examined(probe));
+        search.finding.unexamined = unexamined.map(str::to_owned).collect();
         if !search.finding.is_healthy() {
             let frozen = search.freeze().await.map_err(to_run_error)?;
             search.components = ComponentState::new(request);
             search.collect_candidates(&frozen.unwrap_or(evidence));
+            search.check_restorations().await.map_err(to_run_error)?;
         }
         Ok(search)
     }
@@ -135,25 +128,49 @@ impl<'a> Search<'a> {
             return Ok(None);
         };
         self.finding.runs += 1;
-        let failing = |counts: &SuccessCounts| -> BTreeSet<String> {
-            let failing = counts.iter().filter(|(_, (made, total))| made < total);
-            failing.map(|(probe, _)| probe.clone()).collect()
-        };
-        if failing(&count_successes(&evidence)) != failing(&self.before) {
+        if !self.fails_alike(&evidence) {
             return Ok(None);
         }
         self.prepared = Cow::Owned(frozen);
         Ok(Some(evidence))
     }
 
+    /// Whether the same probes fail as without any change.
+    fn fails_alike(&self, evidence: &Evidence) -> bool {
+        let now = self.goals.compare(&self.prepared, evidence);
+        now.failing_probes() == self.before.failing_probes()
+    }
+
+    /// Drops the comparison with the components' state if it does not contain the cause of the
+    /// failure: each restored lab would seem to be fixed.
+    async fn check_restorations(&mut self) -> Result<(), KernelError> {
+        let Some(restorations) = &self.restorations else {
+            return Ok(());
+        };
+        let mut unchanged = self.prepared.as_ref().clone();
+        unchanged.plan = restorations.current().clone();
+        let is_alike = match self.labs.run(&unchanged, false, LabChoice::Any).await {
+            Ok((evidence, _)) => self.fails_alike(&evidence),
+            Err(KernelError::RequestFailed(_)) => false,
+            Err(error) => return Err(error),
+        };
+        self.finding.runs += 1;
+        if !is_alike {
+            self.restorations = None;
+        }
+        Ok(())
+    }
+
     fn collect_candidates(&mut self, evidence: &Evidence) {
-        let (candidates, met) = self.list_candidates(&self.prepared, evidence);
+        let (candidates, rewrites, met) = self.list_candidates(&self.prepared, evidence);
         self.met = met;
+        self.rewrites = rewrites;
         self.restorations = Restorations::new(&self.components, &self.prepared.plan, &self.met);
         self.candidates = candidates;
         // The first change that helps is one that lasts.
         let components = &self.components;
-        self.candidates.sort_by_key(|change| components.origin(change));
+        self.candidates
+            .sort_by_key(|change| components.origin(change));
     }
 
     /// Returns the examined probes with failing connections, each with the explanation of one
@@ -162,25 +179,31 @@ impl<'a> Search<'a> {
         let prepared = &self.request.prepared;
         let journeys = prepared.journeys(evidence);
         let explain = |probe: &str| {
-            let mut stages = journeys.iter().zip(prepared.books());
-            let is_wrong = |journey: &&Journey| journey.probe == probe && is_failure(journey);
-            stages.find_map(|(stage, book)| {
+            let mut stages = journeys.iter().zip(prepared.books()).enumerate();
+            stages.find_map(|(index, (stage, book))| {
+                let is_wrong = |journey: &&Journey| {
+                    journey.probe == probe && is_failure(&self.before, index, journey)
+                };
                 let failure = stage.iter().find(is_wrong)?;
                 Some(conclude(failure, &book))
             })
         };
-        let failing = self
-            .before
-            .iter()
-            .filter(|(probe, (connected, total))| connected < total && self.is_examined(probe));
-        let failing = failing.map(|(probe, (connected, total))| {
+        let failing = self.before.failing_probes().into_iter();
+        let failing = failing.filter(|probe| self.is_examined(probe));
+        let failing = failing.map(|probe| {
+            let (connected, total) = self.before.wanted.get(probe).copied().unwrap_or_default();
             let stage = prepared.plan.stage_of(probe);
             let step = stage.and_then(|stage| prepared.step_name(stage));
+            let index = stage.unwrap_or_default();
+            let seen = evidence.stages.get(index).zip(prepared.books().nth(index));
+            let observed = seen.map(|(seen, book)| summarize(&seen.attempts, probe, &book).0);
             FailingProbe {
-                probe: probe.clone(),
+                probe: probe.to_owned(),
                 after: step.map(str::to_owned),
-                connected: *connected,
-                total: *total,
+                connected,
+                total,
+                expected: self.goals.of_probe(probe).map(ExpectedResult::from),
+                observed: observed.unwrap_or_default(),
                 facts: explain(probe).unwrap_or_default(),
                 fixes: Vec::new(),
             }
@@ -211,19 +234,24 @@ impl<'a> Search<'a> {
         expectations.peek().is_none() || expectations.any(expects_success)
     }
 
-    /// Returns the changes to try, from all stages, without duplicates, and what the packets of
-    /// failing connections met.
+    /// Returns the changes to try, from all stages, without duplicates: changes of objects, and
+    /// those that rewrite the state of a node. Also returns what the packets of failing
+    /// connections met.
     fn list_candidates(
         &self,
         prepared: &Prepared,
         evidence: &Evidence,
-    ) -> (Vec<ProposedChange>, Met) {
+    ) -> (Vec<ProposedChange>, Vec<ProposedChange>, Met) {
         let stages = prepared.case.stages().zip(prepared.stages());
         let journeys = prepared.journeys(evidence);
-        let (mut deciding, mut matched, mut met) = (Vec::new(), Vec::new(), Met::default());
-        for (((case, stage), journeys), book) in stages.zip(&journeys).zip(prepared.books()) {
-            let wrong =
-                |journey: &&Journey| is_failure(journey) && self.is_examined(&journey.probe);
+        let (mut deciding, mut matched, mut rewriting) = (Vec::new(), Vec::new(), Vec::new());
+        let mut met = Met::default();
+        let outcome = self.goals.compare(prepared, evidence);
+        let stages = stages.zip(&journeys).zip(prepared.books()).enumerate();
+        for (index, (((case, stage), journeys), book)) in stages {
+            let wrong = |journey: &&Journey| {
+                is_failure(&outcome, index, journey) && self.is_examined(&journey.probe)
+            };
             let wrong: Vec<&Journey> = journeys.iter().filter(wrong).collect();
             if wrong.is_empty() {
                 continue;
@@ -238,36 +266,48 @@ impl<'a> Search<'a> {
             let Candidates {
                 deciding: more,
                 matched: rules,
+                rewrites,
             } = candidates(&failures);
             deciding.extend(more);
             matched.extend(rules);
+            rewriting.extend(rewrites);
             met.extend(Met::new(&failures));
         }
         // Connections need the rules of components that they match.
         matched.retain(|change| self.components.origin(change) == Origin::Configured);
-        let mut changes: Vec<ProposedChange> = Vec::new();
-        for change in deciding.into_iter().chain(matched) {
-            if !changes.contains(&change) {
-                changes.push(change);
-            }
-        }
-        (changes, met)
+        deciding.extend(matched);
+        (
+            without_duplicates(deciding),
+            without_duplicates(rewriting),
+            met,
+        )
     }
 
     /// Tries each candidate, and the restoration of each object that differs from what components
     /// write.
     pub(super) async fn try_single(&mut self) -> Result<(), RunError> {
+        let mut each: Vec<Vec<ProposedChange>> = Vec::new();
+        let mut commands: Vec<Vec<TypedCommand>> = Vec::new();
         let restorations = self.restorations.iter();
         let restorations = restorations.flat_map(Restorations::single_changes);
-        let candidates = self.candidates.iter().cloned();
-        let each = restorations.chain(candidates).map(|change| vec![change]);
-        self.try_all(each.collect()).await
+        for change in self.candidates.iter().cloned().chain(restorations) {
+            // A restoration is often the same as a change of the object.
+            let own = self.commands(&change);
+            if own.is_empty() || !commands.contains(&own) {
+                commands.push(own);
+                each.push(vec![change]);
+            }
+        }
+        // A change of a flag or a policy also rewrites the rules of a dumped node. The restart alone
+        // shows whether the change matters.
+        let nodes = dumped_nodes(&self.request.prepared);
+        each.extend(nodes.map(|node| vec![ProposedChange::RestartProxy { node }]));
+        self.try_all(each).await
     }
 
-    /// Tries the rewriting of all rules on each dumped node, of which only few may matter.
+    /// Tries the changes that rewrite the state of a node.
     pub(super) async fn try_rewrites(&mut self) -> Result<(), RunError> {
-        let nodes = dumped_nodes(&self.prepared);
-        let changes = nodes.map(|node| vec![ProposedChange::RestartProxy { node }]);
+        let changes = self.rewrites.iter().map(|change| vec![change.clone()]);
         self.try_all(changes.collect()).await
     }
 
@@ -297,6 +337,22 @@ impl<'a> Search<'a> {
         self.finding.untried_pairs = untried;
         self.try_all(selected).await
     }
+}
+
+/// Whether a connection does not have the wanted result.
+fn is_failure(outcome: &Outcome, stage: usize, journey: &Journey) -> bool {
+    let key = (stage, journey.probe.clone(), journey.number);
+    outcome.failures.contains(&key)
+}
+
+fn without_duplicates(changes: Vec<ProposedChange>) -> Vec<ProposedChange> {
+    let mut kept: Vec<ProposedChange> = Vec::new();
+    for change in changes {
+        if !kept.contains(&change) {
+            kept.push(change);
+        }
+    }
+    kept
 }
 
 /// Returns the names of the nodes that dumps replace.

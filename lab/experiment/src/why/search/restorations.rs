@@ -1,12 +1,13 @@
 //! Restores objects that differ from what the components write.
 
 use super::Search;
-use crate::bisect::{Difference, DifferenceMask, Pair, TrialCache, TrialClass, narrow_fixes};
+use crate::bisect::{Difference, DifferenceMask, Kind, Pair, TrialCache, TrialClass, narrow_fixes};
 use crate::why::candidates::Met;
 use crate::why::change::ProposedChange;
+use crate::why::change::forwarding_of;
 use crate::why::component_state::ComponentState;
 use crate::why::finding::ChangeResult;
-use svclab_model::plan::Plan;
+use svclab_model::plan::{Namespace, Plan, Sysctl};
 use svclab_runner::results::RunError;
 use svclab_runner::run::to_run_error;
 
@@ -31,11 +32,11 @@ impl Restorations {
             return None;
         }
         let pair = Pair::new(components.plan()?, plan).ok()?;
-        let indices: Vec<usize> = (0..pair.len()).collect();
-        let groups = indices.iter().copied().zip(pair.describe(&indices));
-        let met: Vec<(usize, Vec<Difference>)> = groups
-            .filter(|(_, group)| group.iter().any(|difference| met.includes(difference)))
-            .collect();
+        let mut groups = describe_groups(&pair);
+        let may_help =
+            |difference: &Difference| met.includes(difference) && components.covers(difference);
+        groups.retain(|(_, group)| group.iter().any(may_help));
+        let met = groups;
         let current = build(&pair, plan, &vec![true; pair.len()]);
         (!met.is_empty()).then_some(Self { pair, current, met })
     }
@@ -62,14 +63,60 @@ impl Restorations {
     }
 }
 
+/// Describes the differences of a pair, each with its index. The default of a sysctl that the
+/// components do not set is unknown, so that it cannot be restored.
+fn describe_groups(pair: &Pair) -> Vec<(usize, Vec<Difference>)> {
+    let indices: Vec<usize> = (0..pair.len()).collect();
+    let mut groups = pair.describe(&indices);
+    for group in &mut groups {
+        group.retain(|difference| difference.kind != Kind::Sysctl || difference.good.is_some());
+    }
+    indices.into_iter().zip(groups).collect()
+}
+
 /// Builds a plan of a pair, with the probes and the evidence of another plan.
-fn build(pair: &Pair, plan: &Plan, mask: &DifferenceMask) -> Plan {
-    Plan {
+pub(super) fn build(pair: &Pair, plan: &Plan, mask: &DifferenceMask) -> Plan {
+    let mut built = Plan {
         case: plan.case.clone(),
         stages: plan.stages.clone(),
         evidence: plan.evidence.clone(),
         ..pair.plan(mask)
+    };
+    for namespace in &mut built.namespaces {
+        let Some(current) = plan.namespace(&namespace.name) else {
+            continue;
+        };
+        keep_sysctls(namespace, current);
     }
+    built
+}
+
+/// Keeps the sysctls that the components do not set, except those that follow from a restored one.
+fn keep_sysctls(namespace: &mut Namespace, current: &Namespace) {
+    let value_of = |namespace: &Namespace, key: &str| {
+        let mut sysctls = namespace.sysctls.iter();
+        sysctls
+            .rfind(|own| own.key == key)
+            .map(|own| own.value.clone())
+    };
+    let follows = |key: &str| {
+        forwarding_of(key).is_some_and(|all| value_of(namespace, all) != value_of(current, all))
+    };
+    let is_kept = |sysctl: &Sysctl| !follows(&sysctl.key);
+    let kept: Vec<Sysctl> = namespace
+        .sysctls
+        .iter()
+        .filter(|own| is_kept(own))
+        .cloned()
+        .collect();
+    let is_missing = |sysctl: &&Sysctl| {
+        let has_link = |link: &String| namespace.links.iter().any(|own| own.name == *link);
+        value_of(namespace, &sysctl.key).is_none()
+            && sysctl.link.as_ref().is_none_or(has_link)
+            && !follows(&sysctl.key)
+    };
+    let missing: Vec<Sysctl> = current.sysctls.iter().filter(is_missing).cloned().collect();
+    namespace.sysctls = [kept, missing].concat();
 }
 
 impl Search<'_> {
@@ -89,9 +136,8 @@ impl Search<'_> {
         } else {
             let components = self.components.plan().ok_or_else(unknown)?;
             built = Pair::new(components, plan).map_err(|error| error.to_string())?;
-            let indices: Vec<usize> = (0..built.len()).collect();
-            let groups = indices.iter().copied().zip(built.describe(&indices));
-            (&built, groups.collect())
+            let groups = describe_groups(&built);
+            (&built, groups)
         };
         let mut mask = vec![true; pair.len()];
         for change in changes {
@@ -117,8 +163,14 @@ impl Search<'_> {
         }
         let mut results: Vec<(DifferenceMask, ChangeResult)> = Vec::new();
         let mut fixes: Vec<Vec<ProposedChange>> = Vec::new();
-        let (all, _) = self.evaluate_mask(&vec![false; count], &mut results).await?;
-        let unanswered = self.finding.failing.iter().filter(|failing| failing.fixes.is_empty());
+        let (all, _) = self
+            .evaluate_mask(&vec![false; count], &mut results)
+            .await?;
+        let unanswered = self
+            .finding
+            .failing
+            .iter()
+            .filter(|failing| failing.fixes.is_empty());
         let probes: Vec<String> = unanswered.map(|failing| failing.probe.clone()).collect();
         let mut runs = 1;
         for probe in probes.iter().filter(|probe| all.is_fix_for(probe)) {
@@ -159,7 +211,10 @@ impl Search<'_> {
         mask: &DifferenceMask,
         results: &mut Vec<(DifferenceMask, ChangeResult)>,
     ) -> Result<(ChangeResult, u32), RunError> {
-        let changes = self.restorations.iter().flat_map(|known| known.changes(mask));
+        let changes = self
+            .restorations
+            .iter()
+            .flat_map(|known| known.changes(mask));
         let changes: Vec<ProposedChange> = changes.collect();
         let evaluated = self.evaluate(&changes).await;
         let (result, runs) = evaluated.map_err(|error| to_run_error(&error))?;

@@ -10,7 +10,8 @@ use svclab_model::plan::{
     Forwarding, Link, LinkKind, MultipathRoute, Namespace, Neighbour, Route, RoutingRule,
 };
 
-/// Returns the commands for changed sysctls. The last value of a sysctl applies.
+/// Returns the commands for changed sysctls. The last value of a sysctl applies. A sysctl without a
+/// wanted value keeps its value.
 pub(super) fn sysctl_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
     let values = |namespace: &Namespace| -> BTreeMap<String, String> {
         let sysctls = namespace.sysctls.iter();
@@ -19,7 +20,9 @@ pub(super) fn sysctl_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
             .collect()
     };
     let (old, new) = (values(old), values(new));
-    let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(value));
+    let changed = new
+        .iter()
+        .filter(|(key, value)| old.get(*key) != Some(value));
     let set = changed.map(|(key, value)| {
         let value = if value.contains([' ', '\t']) {
             format!("\"{value}\"")
@@ -28,9 +31,7 @@ pub(super) fn sysctl_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
         };
         format!("sysctl -w {key}={value}")
     });
-    let missing = old.keys().filter(|key| !new.contains_key(*key));
-    let unset = missing.map(|key| format!("# set {key} to the default of the kernel"));
-    set.chain(unset).collect()
+    set.collect()
 }
 
 /// Returns the commands for changed interfaces, their addresses, neighbours and forwarding entries.
@@ -73,9 +74,9 @@ fn new_link(link: &Link) -> Vec<String> {
             port,
             dev,
             local,
-        } => format!(
-            "{head} type vxlan id {vni} dev {dev} local {local} dstport {port} nolearning"
-        ),
+        } => {
+            format!("{head} type vxlan id {vni} dev {dev} local {local} dstport {port} nolearning")
+        }
         LinkKind::Veth { namespace, peer } => {
             format!("# {head} type veth, with the peer {peer} in {namespace}")
         }
@@ -112,7 +113,9 @@ fn changed_link(old: &Link, new: &Link) -> Vec<String> {
     match new.mtu {
         Some(mtu) if old.mtu != new.mtu => lines.push(format!("ip link set dev {name} mtu {mtu}")),
         None if old.mtu.is_some() => {
-            lines.push(format!("# set the MTU of {name} to the default of the kernel"));
+            lines.push(format!(
+                "# set the MTU of {name} to the default of the kernel"
+            ));
         }
         _ => {}
     }
@@ -126,9 +129,13 @@ fn changed_link(old: &Link, new: &Link) -> Vec<String> {
 
 fn address_changes(dev: &str, old: &[IpNetwork], new: &[IpNetwork]) -> Vec<String> {
     let removed = difference(old, new);
-    let removed = removed.iter().map(|own| format!("ip address del {own} dev {dev}"));
+    let removed = removed
+        .iter()
+        .map(|own| format!("ip address del {own} dev {dev}"));
     let added = difference(new, old);
-    let added = added.iter().map(|own| format!("ip address add {own} dev {dev}"));
+    let added = added
+        .iter()
+        .map(|own| format!("ip address add {own} dev {dev}"));
     removed.chain(added).collect()
 }
 

@@ -20,11 +20,11 @@ pub(super) fn iptables_commands(old: &Namespace, new: &Namespace) -> Vec<String>
             rules.find(|rules| rules.backend == backend).cloned()
         };
         let (old, new) = (find(old), find(new));
-        let (old, new) = (
-            old.as_ref().unwrap_or(&none),
-            new.as_ref().unwrap_or(&none),
-        );
-        let families = [("iptables", &old.v4, &new.v4), ("ip6tables", &old.v6, &new.v6)];
+        let (old, new) = (old.as_ref().unwrap_or(&none), new.as_ref().unwrap_or(&none));
+        let families = [
+            ("iptables", &old.v4, &new.v4),
+            ("ip6tables", &old.v6, &new.v6),
+        ];
         for (program, old, new) in families {
             let program = format!("{program}-{}", backend.name());
             lines.extend(script_commands(&program, old, new));
@@ -84,7 +84,9 @@ fn table_commands(
             .and_then(|number| number.checked_sub(1));
         let replacement = commands
             .peek()
-            .filter(|next| deleted.is_some_and(|index| is_placed_at(next, chain, index, current, table)))
+            .filter(|next| {
+                deleted.is_some_and(|index| is_placed_at(next, chain, index, current, table))
+            })
             .copied();
         let line = match (deleted, replacement) {
             (Some(index), Some(next)) => format!("-R {chain} {} {}", index + 1, next.rule),
@@ -165,7 +167,11 @@ fn nft_table_commands(old: &NftTable, new: &NftTable) -> Vec<String> {
             None => lines.push(in_table(&name, set)),
         }
     }
-    for chain in new.chains.iter().filter(|chain| old.chain(&chain.name).is_none()) {
+    for chain in new
+        .chains
+        .iter()
+        .filter(|chain| old.chain(&chain.name).is_none())
+    {
         lines.push(format!("nft add chain {name} {}", chain.name));
     }
     for chain in &new.chains {
@@ -173,7 +179,11 @@ fn nft_table_commands(old: &NftTable, new: &NftTable) -> Vec<String> {
         let current = old.chain(&chain.name).unwrap_or(&empty);
         lines.extend(nft_chain_commands(&name, current, chain));
     }
-    for chain in old.chains.iter().filter(|chain| new.chain(&chain.name).is_none()) {
+    for chain in old
+        .chains
+        .iter()
+        .filter(|chain| new.chain(&chain.name).is_none())
+    {
         lines.push(format!("nft flush chain {name} {}", chain.name));
         lines.push(format!("nft delete chain {name} {}", chain.name));
     }
@@ -189,9 +199,12 @@ fn in_table(name: &str, set: &Set) -> String {
 }
 
 fn nft_element_commands(table: &str, old: &Set, new: &Set) -> Vec<String> {
-    let is_same = |left: &Element, right: &Element| left.key == right.key && left.value == right.value;
+    let is_same =
+        |left: &Element, right: &Element| left.key == right.key && left.value == right.value;
     let missing = |from: &[Element], of: &[Element]| -> Vec<Element> {
-        let elements = from.iter().filter(|own| !of.iter().any(|other| is_same(own, other)));
+        let elements = from
+            .iter()
+            .filter(|own| !of.iter().any(|other| is_same(own, other)));
         elements.cloned().collect()
     };
     let name = &new.name;
@@ -211,9 +224,8 @@ fn nft_chain_commands(table: &str, old: &Chain, new: &Chain) -> Vec<String> {
     if let Some(wanted) = policy(new).filter(|wanted| policy(old).as_ref() != Some(wanted)) {
         lines.push(format!("nft chain {table} {name} '{{ policy {wanted}; }}'"));
     }
-    let texts = |chain: &Chain| -> Vec<String> {
-        chain.rules.iter().map(ToString::to_string).collect()
-    };
+    let texts =
+        |chain: &Chain| -> Vec<String> { chain.rules.iter().map(ToString::to_string).collect() };
     let (old, new) = (texts(old), texts(new));
     let steps = rules::chain_changes(&old, &new);
     for rule in steps.iter().flat_map(|(removed, _)| &old[removed.clone()]) {

@@ -8,13 +8,19 @@ use svclab_ruleset::ipvs::{Forwarding, RealServer, VirtualServerKey};
 /// Returns the commands for changed virtual servers and timeouts.
 pub(super) fn virtual_server_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(timeouts) = new.ipvs_timeouts.filter(|_| old.ipvs_timeouts != new.ipvs_timeouts) {
+    if let Some(timeouts) = new
+        .ipvs_timeouts
+        .filter(|_| old.ipvs_timeouts != new.ipvs_timeouts)
+    {
         lines.push(format!("ipvsadm {}", timeouts.to_string().trim_end()));
     }
     let find = |servers: &'_ [VirtualServer], key: VirtualServerKey| -> Option<VirtualServer> {
         servers.iter().find(|server| server.key == key).cloned()
     };
-    let removed = old.ipvs.iter().filter(|server| find(&new.ipvs, server.key).is_none());
+    let removed = old
+        .ipvs
+        .iter()
+        .filter(|server| find(&new.ipvs, server.key).is_none());
     lines.extend(removed.map(|server| format!("ipvsadm -D {}", server.key)));
     for server in &new.ipvs {
         match find(&old.ipvs, server.key) {
@@ -45,7 +51,10 @@ fn changed_server(old: &VirtualServer, new: &VirtualServer) -> Vec<String> {
         let mut servers = servers.iter();
         servers.find(|real| real.address == wanted.address).copied()
     };
-    let removed = old.servers.iter().filter(|real| find(&new.servers, real).is_none());
+    let removed = old
+        .servers
+        .iter()
+        .filter(|real| find(&new.servers, real).is_none());
     lines.extend(removed.map(|real| format!("ipvsadm -d {key} -r {}", real.address)));
     for real in &new.servers {
         let verb = match find(&old.servers, real) {
@@ -77,7 +86,9 @@ pub(super) fn set_commands(old: &Input<Sets>, new: &Input<Sets>) -> (Vec<String>
         if current.is_none() {
             before.push(format!("ipset create {name} {}", set.creation()));
         }
-        let removed = current.into_iter().flat_map(|current| current.entries.keys());
+        let removed = current
+            .into_iter()
+            .flat_map(|current| current.entries.keys());
         let removed = removed.filter(|entry| !set.entries.contains_key(*entry));
         before.extend(removed.map(|entry| format!("ipset del {name} {entry}")));
         let added = set.entries.iter().filter(|(entry, _)| {

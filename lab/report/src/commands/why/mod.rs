@@ -4,6 +4,7 @@ mod document;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
@@ -14,6 +15,9 @@ use svclab_experiment::bisect::Difference;
 use svclab_experiment::why::{
     ChangeResult, DescribedChange, FailingProbe, Finding, Fix, Origin, ProbeCount, TriedChanges,
 };
+
+use svclab_judge::is_name_suffix;
+use svclab_model::evidence::Verdict;
 
 pub use document::{CaseFinding, Document, ExplainedProbe, SCHEMA};
 
@@ -34,7 +38,10 @@ pub fn render_text(findings: &[Finding], verbose: bool, colour: bool) -> String 
 /// Renders the first confirmed fix of a probe, for a user who waits for the others.
 #[must_use]
 pub fn render_first_fix(case: &str, probe: &str, changes: &[DescribedChange]) -> String {
-    let mut text = format!("{case}: {probe} is fixed by: {}", join_descriptions(changes));
+    let mut text = format!(
+        "{case}: {probe} is fixed by: {}",
+        join_descriptions(changes)
+    );
     for command in changes.iter().flat_map(|described| &described.commands) {
         let _ = write!(text, "\n  {}# {}", command.namespace, command.command);
     }
@@ -69,8 +76,12 @@ fn render_finding(finding: &Finding, verbose: bool) -> String {
             let after: String = after.collect();
             let _ = writeln!(
                 text,
-                "\n{probe}{after}: {connected} of {total} connections succeed"
+                "\n{probe}{after}: {connected} of {total} connections {}",
+                describe_success(wrong)
             );
+            for sentence in wrong_results(wrong) {
+                push_item(&mut text, &sentence);
+            }
             for sentence in render_facts(&wrong.facts) {
                 push_item(&mut text, &sentence);
             }
@@ -120,6 +131,50 @@ fn render_finding(finding: &Finding, verbose: bool) -> String {
     }
     push_unexamined(&mut text, &finding.unexamined);
     text
+}
+
+/// Describes what the counted connections of a probe do.
+fn describe_success(wrong: &FailingProbe) -> &'static str {
+    let verdicts = wrong.observed.verdicts.keys();
+    let mut failures =
+        verdicts.filter(|verdict| !matches!(verdict, Verdict::Connected | Verdict::Answered));
+    // A probe without any observation failed.
+    if failures.next().is_none() && !wrong.observed.verdicts.is_empty() {
+        "have the expected result"
+    } else {
+        "succeed"
+    }
+}
+
+/// Describes the endpoints and sources of a probe that are not the expected ones.
+fn wrong_results(wrong: &FailingProbe) -> Vec<String> {
+    let Some(expected) = &wrong.expected else {
+        return Vec::new();
+    };
+    let observed = &wrong.observed;
+    let describe = |what: &str, names: &[String], seen: &BTreeSet<String>| {
+        let seen = if seen.is_empty() {
+            "none".to_owned()
+        } else {
+            join(seen, ", ")
+        };
+        format!("expected {what}: {}; observed: {seen}", join(names, ", "))
+    };
+    let is_same = |names: &[String], seen: &BTreeSet<String>| {
+        let is_seen = |name: &String| seen.iter().any(|own| is_name_suffix(own, name));
+        names.len() == seen.len() && names.iter().all(is_seen)
+    };
+    let parts = [
+        ("endpoints", &expected.endpoints, &observed.endpoints),
+        ("sources", &expected.sources, &observed.seen_sources),
+    ];
+    let parts = parts.into_iter().filter_map(|(what, names, seen)| {
+        let names = names.as_ref()?;
+        // Without an answer, the facts state what happened.
+        let is_wrong = !seen.is_empty() && !is_same(names, seen);
+        is_wrong.then(|| describe(what, names, seen))
+    });
+    parts.collect()
 }
 
 /// Adds what a case without failing probes says nothing about.

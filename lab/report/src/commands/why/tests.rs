@@ -1,10 +1,12 @@
 //! Tests the text of findings.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use svclab_dump::Owner;
 use svclab_experiment::bisect::Kind;
-use svclab_experiment::why::{PolicyField, ProposedChange, TypedCommand};
-use svclab_judge::{Cause, Fact, NamedAddress, RuleReference};
+use svclab_experiment::why::{ExpectedResult, PolicyField, ProposedChange, TypedCommand};
+use svclab_judge::{Cause, Fact, NamedAddress, Observed, RuleReference};
 use svclab_model::plan::{
     Backend, Forwarding, Neighbour, Route, RouteKind, RoutingAction, RoutingRule,
 };
@@ -87,6 +89,13 @@ fn all_changes() -> Vec<ProposedChange> {
 fn network_changes() -> Vec<ProposedChange> {
     let (node, link) = (|| named("node-1"), || named("eth0"));
     vec![
+        ProposedChange::LocalPolicy {
+            service: named("default/web"),
+            field: PolicyField::ExternalTrafficPolicy,
+        },
+        ProposedChange::KeepSource {
+            balancer: named("clb"),
+        },
         ProposedChange::MasqueradeFew,
         ProposedChange::BeLiberal,
         ProposedChange::StrictArp,
@@ -308,6 +317,11 @@ fn finding(cures: &[Vec<ProposedChange>], tried: Vec<TriedChanges>) -> Finding {
             after: Some(named("scaled")),
             connected: 1,
             total: 4,
+            expected: None,
+            observed: Observed {
+                verdicts: BTreeMap::from([(Verdict::Connected, 1), (Verdict::Timeout, 3)]),
+                ..Observed::default()
+            },
             facts: vec![lost_by_rule()],
             fixes: cures.collect(),
         }],
@@ -355,6 +369,24 @@ fn render_text_healthy_names_what_was_not_looked_at() {
 }
 
 #[test]
+fn render_text_wrong_source_and_endpoint_match_snapshot() {
+    let mut finding = finding(&[], Vec::new());
+    let failing = &mut finding.failing[0];
+    failing.expected = Some(ExpectedResult {
+        endpoints: Some(vec![named("web-1"), named("web-2")]),
+        sources: Some(vec![named("laptop")]),
+    });
+    failing.facts.clear();
+    failing.observed = Observed {
+        verdicts: BTreeMap::from([(Verdict::Connected, 4)]),
+        endpoints: BTreeSet::from([named("pod/default/web-1")]),
+        seen_sources: BTreeSet::from([named("node-1")]),
+        ..Observed::default()
+    };
+    insta::assert_snapshot!(render_text(&[finding], false, false));
+}
+
+#[test]
 fn render_text_joint_changes_match_snapshot() {
     let pair = all_changes().into_iter().skip(2).take(2).collect();
     insta::assert_snapshot!(render_text(&[finding(&[pair], Vec::new())], false, false));
@@ -389,8 +421,8 @@ fn render_text_no_fix_lists_tried_changes() {
     });
     let finding = finding(&[], tried);
     assert!(!finding.is_answered());
-    let [short, long] = [false, true]
-        .map(|verbose| render_text(std::slice::from_ref(&finding), verbose, false));
+    let [short, long] =
+        [false, true].map(|verbose| render_text(std::slice::from_ref(&finding), verbose, false));
     insta::assert_snapshot!(short);
     insta::assert_snapshot!("render_text_verbose_lists_pairs", long);
 }
@@ -406,4 +438,14 @@ fn render_text_untried_pairs_are_counted() {
         let text = render_text(std::slice::from_ref(&finding), false, false);
         assert!(text.contains(sentence), "{text}");
     }
+}
+
+#[test]
+fn render_first_fix_has_its_commands() {
+    let changes = node_changes();
+    let change = changes
+        .iter()
+        .find(|change| matches!(change, ProposedChange::DeleteRule { .. }));
+    let change = described(change.expect("a rule"));
+    insta::assert_snapshot!(render_first_fix("lab/policy=Local", "call", &[change]));
 }

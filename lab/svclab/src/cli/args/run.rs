@@ -102,6 +102,12 @@ pub(crate) struct WhyArguments {
     /// Only fix the connections of this probe
     #[arg(long, value_name = "NAME")]
     pub(crate) probe: Option<String>,
+    /// Source that the endpoints of the probe should see: a pod, node, host, interface or address
+    #[arg(long, value_name = "NAME", requires = "probe")]
+    pub(crate) seen_source: Option<String>,
+    /// Pod that should answer the probe. Can be repeated: each should answer, and no other
+    #[arg(long, value_name = "NAME", requires = "probe")]
+    pub(crate) endpoint: Vec<String>,
     /// Format of the findings
     #[arg(long, value_enum, default_value_t = WhyFormat::Human)]
     pub(crate) format: WhyFormat,

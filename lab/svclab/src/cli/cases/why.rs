@@ -19,8 +19,9 @@ use svclab_experiment::Progress;
 use svclab_experiment::why::{self, Finding, WhyRequest};
 use svclab_model::plan::MaxWait;
 use svclab_report::why::{Document, render_first_fix, render_text};
-use svclab_runner::results::RunError;
+use svclab_runner::results::{ErrorKind, RunError};
 use svclab_runner::run::{PrepareOptions, RunOptions, prepare_case, unknown_probe_error};
+use svclab_scenario::expectation::ProbeExpectation;
 
 /// Finds changes that fix the selected cases, and prints them.
 pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandResult {
@@ -44,6 +45,7 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
                     prepared,
                     wishes: options,
                     probe: arguments.probe.clone(),
+                    wanted: wanted_result(arguments),
                 }),
                 Err(wrong) => {
                     print_diagnostics(&lab.scenario.sources, &wrong.diagnostics);
@@ -74,6 +76,11 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
             return Err(unknown_probe_error(probe_name, probes()).into());
         }
     }
+    if let Some(name) = &arguments.seen_source {
+        for request in &requests {
+            check_source(request, name)?;
+        }
+    }
     let options = run_options(None, false, arguments.kernels.choice());
     let mut cases = Vec::new();
     for result in run_interruptible(search(requests, &options))? {
@@ -95,6 +102,31 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
         WhyFormat::Json => print_json(&Document::new(cases)),
     };
     outcome_of_cases(printed, worst, outcome)
+}
+
+/// Returns the result that the probe should have; `None` if the arguments state none.
+fn wanted_result(arguments: &WhyArguments) -> Option<ProbeExpectation> {
+    let wanted = ProbeExpectation {
+        endpoints: (!arguments.endpoint.is_empty()).then(|| arguments.endpoint.clone()),
+        seen_source: arguments.seen_source.clone(),
+        ..ProbeExpectation::default()
+    };
+    (!wanted.is_empty()).then_some(wanted)
+}
+
+/// Checks that a source has an address at some stage of a case.
+fn check_source(request: &WhyRequest<'_>, name: &str) -> Result<(), CliError> {
+    let mut addresses = request.prepared.books().map(|book| book.addresses(name));
+    let first = addresses.next().unwrap_or_else(|| Ok(BTreeSet::new()));
+    match first {
+        Err(error) if !addresses.any(|found| found.is_ok()) => Err(RunError {
+            kind: ErrorKind::Input,
+            message: error.message,
+            remedy: error.help,
+        }
+        .into()),
+        _ => Ok(()),
+    }
 }
 
 /// Runs the search for all cases, and shows the progress on a terminal.
