@@ -116,7 +116,7 @@ fn fails_after(lab: &Path, fault: &str, commands: &[String]) -> Option<String> {
             Some((deletion, _)) => format!("{deletion} handle 2"),
             None => command.clone(),
         };
-        typed += &format!(", {}", Value::String(command));
+        typed.extend([", ", Value::String(command).to_string().as_str()]);
     }
     let lines: Vec<String> = LAB
         .lines()

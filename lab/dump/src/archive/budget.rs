@@ -103,13 +103,11 @@ impl<R: Read> Read for Metered<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.from.read(into)?;
         let bytes = u64::try_from(read).unwrap_or(u64::MAX);
-        match self.stream.remaining.get().checked_sub(bytes) {
-            Some(remaining) => self.stream.remaining.set(remaining),
-            None => {
-                self.stream.is_exceeded.set(true);
-                return Err(io::ErrorKind::FileTooLarge.into());
-            }
-        }
+        let Some(remaining) = self.stream.remaining.get().checked_sub(bytes) else {
+            self.stream.is_exceeded.set(true);
+            return Err(io::ErrorKind::FileTooLarge.into());
+        };
+        self.stream.remaining.set(remaining);
         Ok(read)
     }
 }

@@ -46,7 +46,7 @@ pub struct SkippedFile {
 /// Reason for skipping a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Skipped {
-    /// Reason: `svclab does not read output of `conntrack -L``.
+    /// Reason: such as "svclab does not read output of conntrack -L".
     pub reason: String,
     /// Possible effect on results. Empty if the file contains no state of the kernel.
     pub affects: &'static str,

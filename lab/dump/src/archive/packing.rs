@@ -100,10 +100,6 @@ fn open_gzip<R: BufRead>(mut input: R) -> io::Result<Option<GzDecoder<R>>> {
 }
 
 /// Concatenated frames are a Zstandard file (RFC 8878, 3).
-#[expect(
-    clippy::type_complexity,
-    reason = "the type of the decoder names its parts"
-)]
 fn open_zstd<R: BufRead>(
     mut input: R,
 ) -> io::Result<Option<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>> {

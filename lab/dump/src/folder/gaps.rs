@@ -40,12 +40,12 @@ pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) 
     gaps.extend(
         groups
             .into_iter()
-            .map(|(name, files)| group_gap(name, files)),
+            .map(|(name, files)| group_gap(&name, files)),
     );
     gaps
 }
 
-fn group_gap(directory: String, mut files: Vec<SkippedFile>) -> Gap {
+fn group_gap(directory: &str, mut files: Vec<SkippedFile>) -> Gap {
     let count = files.len();
     let mut reasons = files.iter().map(|file| &file.skipped.reason);
     let first_reason = reasons.next().cloned().unwrap_or_default();

@@ -150,7 +150,7 @@ impl ComponentState {
     fn writes_rule(&self, owner: (&str, bool), table: &str, chain: &str, rule: &str) -> bool {
         let target = rule.rsplit_once("-j ").map(|(_, target)| target);
         let words = [Some(chain), target].into_iter().flatten();
-        let Some(prefix) = words.filter_map(component_prefix).next() else {
+        let Some(prefix) = words.into_iter().find_map(component_prefix) else {
             return false;
         };
         let key = (owner.0.to_owned(), owner.1);

@@ -339,8 +339,8 @@ impl Pair {
     }
 }
 
-fn find_owner(owners: &Owners, owned: &OwnerKey) -> Option<Owner> {
-    match owned {
+fn find_owner(owners: &Owners, key: &OwnerKey) -> Option<Owner> {
+    match key {
         OwnerKey::Unknown => None,
         OwnerKey::Chain { table, chain } => owners.chain_owner(Table::from_name(table)?, chain),
         OwnerKey::Rule { table, chain, rule } => {

@@ -105,23 +105,7 @@ impl MergedNetwork {
             name,
             describe,
         );
-        let scope = make_scope(Kind::Neighbour, "neighbours");
-        let describe = |neighbour: &Neighbour| {
-            let text = format!(
-                "{} lladdr {} dev {}",
-                neighbour.address, neighbour.mac, neighbour.dev
-            );
-            (text, OwnerKey::Unknown)
-        };
-        let name = |neighbour: &Neighbour| (neighbour.address, neighbour.dev.clone());
-        let neighbours = graph.add_keyed(&scope, &good.neighbours, &bad.neighbours, name, describe);
-        let scope = make_scope(Kind::Forwarding, "forwarding entries");
-        let describe = |entry: &Forwarding| {
-            let text = format!("{} dev {} dst {}", entry.mac, entry.dev, entry.to);
-            (text, OwnerKey::Unknown)
-        };
-        let name = |entry: &Forwarding| (entry.mac, entry.dev.clone());
-        let forwarding = graph.add_keyed(&scope, &good.forwarding, &bad.forwarding, name, describe);
+        let (neighbours, forwarding) = merge_link_layer(good, bad, graph);
         let scope = make_scope(Kind::Sysctl, "sysctl");
         let describe = |sysctl: &Sysctl| {
             (
@@ -273,6 +257,37 @@ impl MergedNetwork {
         }
         Some(differences)
     }
+}
+
+/// Merges neighbours, and the entries of forwarding databases.
+fn merge_link_layer(
+    good: &Namespace,
+    bad: &Namespace,
+    graph: &mut DifferenceGraph,
+) -> (Merged<Neighbour>, Merged<Forwarding>) {
+    let make_scope = |kind, location: &str| Scope {
+        namespace: good.name.as_str(),
+        kind,
+        location: location.to_owned(),
+    };
+    let scope = make_scope(Kind::Neighbour, "neighbours");
+    let describe = |neighbour: &Neighbour| {
+        let text = format!(
+            "{} lladdr {} dev {}",
+            neighbour.address, neighbour.mac, neighbour.dev
+        );
+        (text, OwnerKey::Unknown)
+    };
+    let name = |neighbour: &Neighbour| (neighbour.address, neighbour.dev.clone());
+    let neighbours = graph.add_keyed(&scope, &good.neighbours, &bad.neighbours, name, describe);
+    let scope = make_scope(Kind::Forwarding, "forwarding entries");
+    let describe = |entry: &Forwarding| {
+        let text = format!("{} dev {} dst {}", entry.mac, entry.dev, entry.to);
+        (text, OwnerKey::Unknown)
+    };
+    let name = |entry: &Forwarding| (entry.mac, entry.dev.clone());
+    let forwarding = graph.add_keyed(&scope, &good.forwarding, &bad.forwarding, name, describe);
+    (neighbours, forwarding)
 }
 
 /// Merges the addresses of each interface. Their order matters.

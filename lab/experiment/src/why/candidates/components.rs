@@ -174,12 +174,13 @@ pub(super) fn masqueraded_networks(failures: &Failures<'_>) -> Vec<ProposedChang
 /// Returns the undoing of manual changes on the nodes that packets passed.
 pub(super) fn manual_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
     let nodes = failures.case.spec.nodes.iter();
-    let changed = nodes.filter(|(name, node)| {
+    let changed_nodes = nodes.filter(|(name, node)| {
         let is_untouched = node.by_hand.iptables.is_empty() && node.by_hand.commands.is_empty();
         !is_untouched && is_met(failures, name)
     });
-    let changes = changed.map(|(name, _)| ProposedChange::UndoManualChanges { node: name.clone() });
-    changes.collect()
+    changed_nodes
+        .map(|(name, _)| ProposedChange::UndoManualChanges { node: name.clone() })
+        .collect()
 }
 
 /// Whether a packet passed the node, or was lost on the way to an address of the node or one of its

@@ -23,12 +23,11 @@ pub(super) fn virtual_server_commands(old: &Namespace, new: &Namespace) -> Vec<S
         .filter(|server| find(&new.ipvs, server.key).is_none());
     lines.extend(removed.map(|server| format!("ipvsadm -D {}", server.key)));
     for server in &new.ipvs {
-        match find(&old.ipvs, server.key) {
-            Some(current) => lines.extend(changed_server(&current, server)),
-            None => {
-                let text = server.to_string();
-                lines.extend(text.lines().map(|line| format!("ipvsadm {line}")));
-            }
+        if let Some(current) = find(&old.ipvs, server.key) {
+            lines.extend(changed_server(&current, server));
+        } else {
+            let text = server.to_string();
+            lines.extend(text.lines().map(|line| format!("ipvsadm {line}")));
         }
     }
     lines

@@ -170,7 +170,7 @@ impl TableContext<'_> {
     ) -> MergedObject {
         let name = head.split_whitespace().last().unwrap_or_default();
         let always = sides.iter().all(Option::is_some);
-        let lists = either_or_both(sides.map(|side| side.cloned()));
+        let lists = either_or_both(sides.map(Option::<&TableObject>::cloned));
         let scope = self.scope(Kind::Table, "");
         let describe = |object: &TableObject| {
             let lines = object.body.join("; ");

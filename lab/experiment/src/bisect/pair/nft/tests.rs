@@ -125,7 +125,7 @@ fn pair_each_change_of_table_is_one_difference() {
         let pair = pair(HEALTHY, &bad);
         let groups = groups(&pair);
         assert_eq!(groups.len(), 1, "{groups:#?}");
-        described += &format!("{}\n\n", groups[0]);
+        described.extend([groups[0].as_str(), "\n\n"]);
         let [good, bad] = [HEALTHY, &bad].map(|text| parse(text).unwrap());
         assert_eq!(compare(&tables(&pair, &vec![false]), &good), []);
         assert_eq!(compare(&tables(&pair, &vec![true]), &bad), []);
@@ -258,7 +258,7 @@ fn table(back: bool) -> impl Strategy<Value = String> {
             if to < 5 {
                 used[to] = true;
             }
-            chains[from] += &format!("\t\t{matches}{}\n", verdict(to));
+            chains[from].extend(["\t\t", matches, verdict(to).as_str(), "\n"]);
         }
         let mut map = String::new();
         if has_base {
@@ -282,9 +282,10 @@ fn table(back: bool) -> impl Strategy<Value = String> {
             map = format!("\tmap m {{\n\t\ttype inet_service : verdict\n{elements}\t}}\n");
         }
         let chains = chains.iter().enumerate().filter(|(index, _)| used[*index]);
-        let chains: String = chains
+        let chains: Vec<String> = chains
             .map(|(index, rules)| format!("\n\tchain c{index} {{\n{rules}\t}}\n"))
             .collect();
+        let chains = chains.concat();
         format!("table ip t {{\n{map}{chains}}}\n")
     })
 }
