@@ -24,14 +24,6 @@ const BRIDGE_LINK: UnreadOutput = UnreadOutput {
     command: "bridge link",
     affects: "the flags of bridge ports are those of `ip -d link`, or of the lab",
 };
-const CONNTRACK: UnreadOutput = UnreadOutput {
-    command: "conntrack -L",
-    affects: "connections of the node do not exist in the lab",
-};
-const QDISCS: UnreadOutput = UnreadOutput {
-    command: "tc",
-    affects: "packets are not delayed, limited or filtered by it",
-};
 const XFRM: UnreadOutput = UnreadOutput {
     command: "ip xfrm",
     affects: "packets are not encrypted",
@@ -89,13 +81,7 @@ pub(super) fn detect_line(line: &str) -> Option<&'static UnreadOutput> {
     if is_hardware_address(first) && matches!(second, "dev" | "vlan") {
         return Some(&FDB);
     }
-    if line.contains(" src=") && line.contains(" dst=") && line.contains("port=") {
-        return Some(&CONNTRACK);
-    }
     match first {
-        "qdisc" if line.contains(" dev ") => Some(&QDISCS),
-        "filter" if matches!(second, "protocol" | "parent" | "block") => Some(&QDISCS),
-        "class" if line.contains(" parent ") || line.contains(" root ") => Some(&QDISCS),
         "src" if has("dst") => Some(&XFRM),
         "Chain" if line.ends_with(')') && (has("references)") || has("(policy")) => Some(&LISTING),
         "Type:" if second.contains(':') => Some(&SETS),
