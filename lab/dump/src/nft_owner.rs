@@ -1,12 +1,15 @@
 //! Finds the owners of nftables objects by their names and comments.
 
 use crate::difference::Owner;
+use svclab_model::plan::NFTABLES_TABLE;
 
 /// Returns the owner of a chain, set or map by its name: a service or, in kube-proxy's table,
 /// kube-proxy. `None` for other names.
 #[must_use]
 pub fn chain_owner(table: &str, name: &str) -> Option<Owner> {
-    let is_kube_proxys = table.ends_with(" kube-proxy");
+    let is_kube_proxys = table
+        .split_once(' ')
+        .is_some_and(|(_, name)| name == NFTABLES_TABLE);
     let component = is_kube_proxys.then(|| Owner::Component("kube-proxy".to_owned()));
     service_in_name(name).or(component)
 }

@@ -6,7 +6,6 @@ use super::{DumpFilesError, Found, archive_error, display_path, io_error};
 use crate::archive::{self, ArchiveError, Skipped, SkippedFile};
 use crate::recognise;
 use svclab_diagnostic::files::{FileError, FileKind, Location};
-use svclab_diagnostic::printable::one_line;
 use svclab_ruleset::text::limits::{MAX_ENTRIES, MAX_FILES, MAX_UNPACKED};
 use svclab_ruleset::tool::Format;
 
@@ -184,7 +183,7 @@ impl Walk {
 
     fn skip(&mut self, location: &Location, skipped: Skipped) {
         self.found.skipped.push(SkippedFile {
-            path: one_line(&location.display_path().to_string_lossy()).into_owned(),
+            path: display_path(location),
             skipped,
         });
     }

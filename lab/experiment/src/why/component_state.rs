@@ -17,8 +17,16 @@ use svclab_ruleset::nft::canonical;
 use svclab_runner::run::prepare::prepare;
 use svclab_scenario::lab::{ByHand, LabSpec, Leftovers};
 
-/// Prefixes of the chains and sets that components write, and rewrite after changes.
-const COMPONENT_PREFIXES: [&str; 5] = ["KUBE-", "IP-MASQ-AGENT", "cali", "FLANNEL-", "DOCKER"];
+/// Components that rewrite their chains and sets after changes, each with the prefix of the names.
+const COMPONENT_PREFIXES: [(&str, &str); 5] = [
+    (KUBE_PROXY, "KUBE-"),
+    ("ip-masq-agent", "IP-MASQ-AGENT"),
+    ("calico", "cali"),
+    ("flannel", "FLANNEL-"),
+    ("docker", "DOCKER"),
+];
+
+const KUBE_PROXY: &str = "kube-proxy";
 
 /// Prefixes of the devices whose routes a component manages.
 const OVERLAY_DEVICES: [&str; 6] = ["flannel", "cali", "vxlan.calico", "tunl", "cni", "cbr"];
@@ -114,18 +122,15 @@ impl ComponentState {
     /// Whether a difference can be restored: objects of a component that the lab does not have are
     /// no deviation.
     pub(super) fn covers(&self, difference: &Difference) -> bool {
-        let prefix = match &difference.owner {
+        let component = match &difference.owner {
             None => return true,
             Some(_) if difference.good.is_some() => return true,
-            Some(Owner::Service(_)) => "KUBE-",
-            Some(Owner::Component(name)) => match name.as_str() {
-                "kube-proxy" => "KUBE-",
-                "calico" => "cali",
-                "flannel" => "FLANNEL-",
-                "docker" => "DOCKER",
-                "ip-masq-agent" => "IP-MASQ",
-                _ => return difference.kind == Kind::Link,
-            },
+            Some(Owner::Service(_)) => KUBE_PROXY,
+            Some(Owner::Component(name)) => name.as_str(),
+        };
+        let mut known = COMPONENT_PREFIXES.into_iter();
+        let Some((_, prefix)) = known.find(|(name, _)| *name == component) else {
+            return difference.kind == Kind::Link;
         };
         let Some(namespace) = self.namespace(&difference.namespace) else {
             return false;
@@ -136,7 +141,7 @@ impl ComponentState {
         });
         let mut tables = written.flat_map(|chains| chains.tables.values());
         let has_chain = |of: &TableChains| of.chains.keys().any(|name| name.starts_with(prefix));
-        let is_native = prefix == "KUBE-"
+        let is_native = component == KUBE_PROXY
             && (!namespace.ipvs.is_empty() || namespace.nft.text().contains(NFTABLES_TABLE));
         is_native || tables.any(has_chain)
     }
@@ -232,7 +237,7 @@ impl ComponentState {
 }
 
 fn component_prefix(name: &str) -> Option<&'static str> {
-    let mut prefixes = COMPONENT_PREFIXES.into_iter();
+    let mut prefixes = COMPONENT_PREFIXES.into_iter().map(|(_, prefix)| prefix);
     prefixes.find(|prefix| name.starts_with(prefix))
 }
 

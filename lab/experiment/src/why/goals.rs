@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::success::{Outcome, is_success};
+use super::success::Outcome;
 use svclab_judge::{AddressBook, is_name_suffix};
 use svclab_model::evidence::{Attempt, Evidence};
 use svclab_model::plan::Lifetime;
@@ -77,7 +77,7 @@ impl Outcome {
         let check = goal.map(|(goal, book)| GoalCheck::new(goal, book));
         let mut counts = [(0, 0); 2];
         for attempt in attempts {
-            let is_connected = is_success(attempt.verdict);
+            let is_connected = attempt.verdict.is_success();
             let is_wanted = is_connected && check.as_ref().is_none_or(|check| check.holds(attempt));
             for (count, holds) in counts.iter_mut().zip([is_connected, is_wanted]) {
                 count.0 += u32::from(holds);

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::ProposedChange;
 use super::finding::{ChangeResult, FailingProbe, Fix, ProbeCount};
-use svclab_model::evidence::Verdict;
 
 /// Maximum number of runs in which a fix has to succeed.
 const MAX_FIX_RUNS: u32 = 12;
@@ -35,10 +34,6 @@ impl Outcome {
         let failing = self.wanted.iter().filter(|(_, (made, total))| made < total);
         failing.map(|(probe, _)| probe.as_str()).collect()
     }
-}
-
-pub(super) fn is_success(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Connected | Verdict::Answered)
 }
 
 /// Returns the result of a change from the counts before and after it.

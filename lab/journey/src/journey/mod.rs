@@ -24,7 +24,7 @@ pub use hop::ingress_interface;
 pub use track::Kind;
 
 use svclab_model::evidence::{self, AddressPair};
-use svclab_model::plan::{Backend, Mac};
+use svclab_model::plan::{Backend, Mac, NFTABLES_TABLE};
 
 /// An attempt of a probe and all packets that belong to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -185,6 +185,27 @@ pub struct RuleMatch {
     pub mark: u32,
     /// Whether the rule ended the packet.
     pub dropped: bool,
+}
+
+impl RuleMatch {
+    /// Whether the rule is in a chain of kube-proxy, or leads to one.
+    #[must_use]
+    pub fn is_of_kube_proxy(&self) -> bool {
+        let native_table = self.table.split_once(' ').map(|(_, table)| table);
+        self.chain.starts_with("KUBE-")
+            || self
+                .target
+                .as_ref()
+                .is_some_and(|target| target.starts_with("KUBE-"))
+            || native_table == Some(NFTABLES_TABLE)
+    }
+
+    /// Whether the rule matches packets by an earlier mark.
+    #[must_use]
+    pub fn matches_mark(&self) -> bool {
+        let rule = self.rule.as_deref().unwrap_or_default();
+        rule.contains("--mark") || rule.starts_with("meta mark & ")
+    }
 }
 
 /// End of a packet.

@@ -4,7 +4,6 @@
 use super::fact::{Fact, KeptSourceReason};
 use super::rules::RuleReference;
 use svclab_journey::journey::{Hop, PacketPath, RuleMatch};
-use svclab_model::plan::NFTABLES_TABLE;
 
 /// Returns why a hop rewrote the destination of the request but not the source. `None` for other
 /// hops.
@@ -23,14 +22,7 @@ pub(super) fn kept_source(hop: &Hop, request: &PacketPath) -> Option<Fact> {
         return None;
     }
     // Only for kube-proxy; load balancers keep the source on purpose.
-    let by_kube_proxy = |step: &RuleMatch| {
-        let target = step.target.as_deref().unwrap_or_default();
-        let native_table = step.table.split_once(' ').map(|(_, table)| table);
-        step.chain.starts_with("KUBE-")
-            || target.starts_with("KUBE-")
-            || native_table == Some(NFTABLES_TABLE)
-    };
-    if !hop.matches.iter().any(by_kube_proxy) {
+    if !hop.matches.iter().any(RuleMatch::is_of_kube_proxy) {
         return None;
     }
     let returns = hop.matches.iter().filter(|step| is_early_return(step));
@@ -52,6 +44,5 @@ pub(super) fn kept_source(hop: &Hop, request: &PacketPath) -> Option<Fact> {
 /// Whether the rule returned before masquerading. Rules that only match on an earlier mark do not
 /// count.
 fn is_early_return(step: &RuleMatch) -> bool {
-    let matches_mark = |rule: &String| rule.contains("--mark") || rule.starts_with("meta mark & ");
-    step.target.as_deref() == Some("RETURN") && !step.rule.as_ref().is_some_and(matches_mark)
+    step.target.as_deref() == Some("RETURN") && !step.matches_mark()
 }

@@ -22,7 +22,7 @@ use fault::{LastHop, unsent_route};
 use icmp_meaning::icmp_meaning;
 use kept_source::kept_source;
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd, ingress_interface};
-use svclab_model::evidence::{AddressPair, Verdict};
+use svclab_model::evidence::AddressPair;
 
 pub use cause::Cause;
 pub use drop_kind::DropKind;
@@ -56,7 +56,7 @@ pub fn conclude(journey: &Journey, book: &AddressBook<'_>) -> Vec<Fact> {
     } else if matches!(request.end, PathEnd::Delivered) {
         facts.push(Fact::NoReply);
     }
-    if !matches!(journey.verdict, Verdict::Connected | Verdict::Answered) {
+    if !journey.verdict.is_success() {
         let hops = request.hops.iter();
         facts.extend(hops.filter_map(|hop| kept_source(hop, request)));
     }

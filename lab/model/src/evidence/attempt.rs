@@ -50,6 +50,12 @@ impl Verdict {
         Self::Timeout,
     ];
 
+    /// Whether the attempt succeeded: a server answered.
+    #[must_use]
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Connected | Self::Answered)
+    }
+
     /// Returns the verdict as labs and reports write it.
     #[must_use]
     pub const fn name(self) -> &'static str {

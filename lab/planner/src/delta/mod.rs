@@ -123,14 +123,10 @@ fn diff_namespace(
             "the routing rules of {name} change"
         )));
     }
-    let fixed_routes = |side: &'_ Namespace| {
-        (
-            side.loopback.clone(),
-            side.multipath_routes.clone(),
-            side.removed_routes.clone(),
-        )
-    };
-    if fixed_routes(current) != fixed_routes(wanted) {
+    if current.loopback != wanted.loopback
+        || current.multipath_routes != wanted.multipath_routes
+        || current.removed_routes != wanted.removed_routes
+    {
         return Err(RebuildRequired::new(format_args!(
             "the addresses of lo, multipath routes or removed routes of {name} change"
         )));

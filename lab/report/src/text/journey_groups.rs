@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use svclab_journey::journey::Journey;
-use svclab_model::evidence::{Verdict, format_address};
+use svclab_model::evidence::format_address;
 
 /// Groups journeys of a probe with the same verdict and the same explanation. Returns the first of
 /// each group with the size of the group. Groups of failed attempts come first.
@@ -28,7 +28,7 @@ pub(super) fn group_journeys<'j>(
 
 /// Whether the attempt of a journey succeeded.
 pub(super) const fn is_success(journey: &Journey) -> bool {
-    matches!(journey.verdict, Verdict::Connected | Verdict::Answered)
+    journey.verdict.is_success()
 }
 
 /// Removes the client's ports, which kernels choose for each connection: that of the socket, and
@@ -60,6 +60,7 @@ mod tests {
     use super::*;
     use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd};
     use svclab_model::evidence::AddressPair;
+    use svclab_model::evidence::Verdict;
 
     /// A SYN from a client port, which node-1 masquerades to another port.
     fn journey(number: u32, verdict: Verdict, client: u16, masqueraded: u16) -> Journey {

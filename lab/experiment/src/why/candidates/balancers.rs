@@ -19,23 +19,33 @@ pub(super) fn balancer_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
         if !found.is_some_and(|own| own.addresses.iter().any(|ip| met.contains(ip))) {
             continue;
         }
-        let [first, second, third, fourth] = [(); 4].map(|()| name.clone());
+        let balancer = || name.clone();
         changes.extend([
             if spec.keep_source {
-                ProposedChange::UseOwnSource { balancer: first }
+                ProposedChange::UseOwnSource {
+                    balancer: balancer(),
+                }
             } else {
-                ProposedChange::KeepSource { balancer: first }
+                ProposedChange::KeepSource {
+                    balancer: balancer(),
+                }
             },
-            ProposedChange::SkipOwnSource { balancer: second },
-            ProposedChange::AddHealthCheck { balancer: third },
+            ProposedChange::SkipOwnSource {
+                balancer: balancer(),
+            },
+            ProposedChange::AddHealthCheck {
+                balancer: balancer(),
+            },
         ]);
         if spec.security_group.is_some() {
-            changes.push(ProposedChange::RemoveSecurityGroup { balancer: fourth });
+            changes.push(ProposedChange::RemoveSecurityGroup {
+                balancer: balancer(),
+            });
         }
         let backends = spec.backends.as_ref();
         for node in failures.case.objects.nodes.iter().map(|node| &node.name) {
             let is_backend = backends.is_none_or(|backends| backends.contains(node));
-            let (balancer, node) = (name.clone(), node.clone());
+            let (balancer, node) = (balancer(), node.clone());
             changes.push(if is_backend {
                 ProposedChange::RemoveBackend { balancer, node }
             } else {

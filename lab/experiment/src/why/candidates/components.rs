@@ -10,7 +10,7 @@ use crate::kube_proxies;
 use crate::why::change::{PolicyField, ProposedChange, covering_networks};
 use svclab_journey::journey::{Rewrite, RuleMatch};
 use svclab_judge::called_service;
-use svclab_model::plan::{NFTABLES_TABLE, Namespace, Plan};
+use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::cluster::Cluster;
 use svclab_rules::kube_proxy::{Family, KubeProxy, Mode};
 use svclab_rules::objects::{Service, ServiceType};
@@ -79,7 +79,7 @@ pub(super) fn proxy_flags(failures: &Failures<'_>) -> Vec<ProposedChange> {
     let spec = &failures.case.spec;
     let meets_proxy = failures.hops().any(|hop| {
         matches!(hop.rewritten, Some(Rewrite::ByIpvs { .. }))
-            || hop.matches.iter().any(is_rule_of_proxy)
+            || hop.matches.iter().any(RuleMatch::is_of_kube_proxy)
     });
     if !meets_proxy || kube_proxies(spec).next().is_none() {
         return Vec::new();
@@ -105,14 +105,6 @@ pub(super) fn proxy_flags(failures: &Failures<'_>) -> Vec<ProposedChange> {
         changes.push(ProposedChange::StrictArp);
     }
     changes
-}
-
-fn is_rule_of_proxy(step: &RuleMatch) -> bool {
-    let target = step.target.as_deref().unwrap_or_default();
-    let native_table = step.table.split_once(' ').map(|(_, table)| table);
-    step.chain.starts_with("KUBE-")
-        || target.starts_with("KUBE-")
-        || native_table == Some(NFTABLES_TABLE)
 }
 
 /// Returns the pod networks if a kube-proxy has another cluster CIDR.

@@ -42,14 +42,8 @@ pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<
         } => {
             let address = destination.address.ip();
             let target = plan.namespace(namespace);
-            let mut others = plan
-                .namespaces
-                .iter()
-                .filter(|other| other.name != *namespace);
-            let is_of_other = others.any(|other| {
-                let mut addresses = other.links.iter().flat_map(|link| &link.addresses);
-                addresses.any(|own| own.ip() == address)
-            });
+            let is_of_other =
+                links_of_others(plan, namespace).any(|link| has_address(link, address));
             let target = target.filter(|_| is_of_other);
             let changes = target.map(|target| foreign_address(cluster, target, address));
             return changes.unwrap_or_default();
@@ -251,14 +245,20 @@ fn known_neighbour(
     address: IpAddr,
     dev: &str,
 ) -> Option<ProposedChange> {
-    let others = plan
-        .namespaces
-        .iter()
-        .filter(|other| other.name != target.name);
-    let mut links = others.flat_map(|other| &other.links);
-    let has_address = |link: &&Link| link.addresses.iter().any(|own| own.ip() == address);
-    let owner = links.find(has_address)?;
+    let owner = links_of_others(plan, &target.name).find(|link| has_address(link, address))?;
     Some(set_neighbour(target, address, owner.mac, dev))
+}
+
+/// Returns the interfaces of all namespaces but one.
+fn links_of_others<'p>(plan: &'p Plan, name: &str) -> impl Iterator<Item = &'p Link> {
+    let others = plan.namespaces.iter();
+    others
+        .filter(move |other| other.name != name)
+        .flat_map(|other| &other.links)
+}
+
+fn has_address(link: &Link, address: IpAddr) -> bool {
+    link.addresses.iter().any(|own| own.ip() == address)
 }
 
 /// Returns the interface whose subnet contains an address.
@@ -286,15 +286,9 @@ fn tunnel_changes(
     neighbour: IpAddr,
     known: Option<Mac>,
 ) -> Vec<ProposedChange> {
-    let others = plan
-        .namespaces
-        .iter()
-        .filter(|other| other.name != target.name);
-    let mut links = others.flat_map(|other| &other.links);
+    let mut links = links_of_others(plan, &target.name);
     let end = links.find_map(|link| match link.kind {
-        LinkKind::Vxlan { local, .. } if link.addresses.iter().any(|own| own.ip() == neighbour) => {
-            Some((link.mac, local))
-        }
+        LinkKind::Vxlan { local, .. } if has_address(link, neighbour) => Some((link.mac, local)),
         _ => None,
     });
     let Some((mac, local)) = end else {

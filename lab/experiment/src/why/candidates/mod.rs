@@ -35,7 +35,7 @@ impl<'a> Failures<'a> {
     /// Whether a connection succeeds, but not with the wanted result.
     fn has_answers(&self) -> bool {
         let mut verdicts = self.journeys.iter().map(|journey| journey.verdict);
-        verdicts.any(|verdict| matches!(verdict, Verdict::Connected | Verdict::Answered))
+        verdicts.any(Verdict::is_success)
     }
 
     /// Whether the connections use IPv6.

@@ -169,9 +169,7 @@ fn deciding_sysctls(hop: &Hop, settings: &[SysctlValue]) -> Option<ProposedChang
 /// Whether a rule ended the evaluation of a chain before other rules, as in a return before
 /// masquerading. Excludes rules that only check for a mark.
 pub(super) fn is_early_return(step: &RuleMatch) -> bool {
-    let Some(rule) = &step.rule else {
-        return false;
-    };
-    let asks_for_mark = rule.contains("--mark") || rule.starts_with("meta mark & ");
-    matches!(step.target.as_deref(), Some("RETURN" | "ACCEPT")) && !asks_for_mark
+    step.rule.is_some()
+        && matches!(step.target.as_deref(), Some("RETURN" | "ACCEPT"))
+        && !step.matches_mark()
 }

@@ -36,20 +36,16 @@ pub(super) fn sysctl_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
 
 /// Returns the commands for changed interfaces, their addresses, neighbours and forwarding entries.
 pub(super) fn link_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
-    let find = |namespace: &'_ Namespace, name: &str| -> Option<Link> {
-        let mut links = namespace.links.iter();
-        links.find(|link| link.name == name).cloned()
-    };
     let mut lines = Vec::new();
     for link in &old.links {
-        if find(new, &link.name).is_none() {
+        if find_link(new, &link.name).is_none() {
             lines.push(format!("ip link del {}", link.name));
         }
     }
     for link in &new.links {
-        match find(old, &link.name) {
+        match find_link(old, &link.name) {
             Some(current) if current.kind == link.kind => {
-                lines.extend(changed_link(&current, link));
+                lines.extend(changed_link(current, link));
             }
             Some(_) => {
                 lines.push(format!("ip link del {}", link.name));
@@ -62,6 +58,10 @@ pub(super) fn link_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
     lines.extend(neighbour_commands(&old.neighbours, &new.neighbours));
     lines.extend(forwarding_commands(&old.forwarding, &new.forwarding));
     lines
+}
+
+fn find_link<'n>(namespace: &'n Namespace, name: &str) -> Option<&'n Link> {
+    namespace.links.iter().find(|link| link.name == name)
 }
 
 fn new_link(link: &Link) -> Vec<String> {

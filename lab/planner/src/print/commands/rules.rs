@@ -1,6 +1,6 @@
 //! Renders changes of iptables rules and nftables tables.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::delta::rules;
 use svclab_model::plan::{Backend, Iptables, Namespace};
@@ -137,11 +137,7 @@ pub(super) fn nft_commands(old: &Input<Ruleset>, new: &Input<Ruleset>) -> Vec<St
     let (Ok(old), Ok(new)) = (old.state(), new.state()) else {
         return Vec::new();
     };
-    let by_name = |ruleset: &'_ Ruleset| -> HashMap<String, NftTable> {
-        let tables = ruleset.tables.iter().cloned();
-        tables.map(|table| (table.full_name(), table)).collect()
-    };
-    let (old_tables, new_tables) = (by_name(old), by_name(new));
+    let (old_tables, new_tables) = (tables_by_name(old), tables_by_name(new));
     let mut lines = Vec::new();
     for name in old.tables.iter().map(NftTable::full_name) {
         if !new_tables.contains_key(&name) {
@@ -150,12 +146,17 @@ pub(super) fn nft_commands(old: &Input<Ruleset>, new: &Input<Ruleset>) -> Vec<St
     }
     for table in &new.tables {
         match old_tables.get(&table.full_name()) {
-            Some(current) if current != table => lines.extend(nft_table_commands(current, table)),
+            Some(current) if *current != table => lines.extend(nft_table_commands(current, table)),
             Some(_) => {}
             None => lines.push(format!("nft -f - <<'EOF'\n{table}EOF")),
         }
     }
     lines
+}
+
+fn tables_by_name(ruleset: &Ruleset) -> HashMap<String, &NftTable> {
+    let tables = ruleset.tables.iter();
+    tables.map(|table| (table.full_name(), table)).collect()
 }
 
 fn nft_table_commands(old: &NftTable, new: &NftTable) -> Vec<String> {
@@ -199,21 +200,24 @@ fn in_table(name: &str, set: &Set) -> String {
 }
 
 fn nft_element_commands(table: &str, old: &Set, new: &Set) -> Vec<String> {
-    let is_same =
-        |left: &Element, right: &Element| left.key == right.key && left.value == right.value;
-    let missing = |from: &[Element], of: &[Element]| -> Vec<Element> {
-        let elements = from
-            .iter()
-            .filter(|own| !of.iter().any(|other| is_same(own, other)));
-        elements.cloned().collect()
-    };
     let name = &new.name;
-    let removed = missing(&old.elements, &new.elements).into_iter();
+    let removed = missing_elements(old, new);
     let removed =
         removed.map(|own| format!("nft delete element {table} {name} '{{ {} }}'", own.key));
-    let added = missing(&new.elements, &old.elements).into_iter();
+    let added = missing_elements(new, old);
     let added = added.map(|own| format!("nft add element {table} {name} '{{ {own} }}'"));
     removed.chain(added).collect()
+}
+
+/// Returns the elements of a set that another set does not have with the same value.
+fn missing_elements<'s>(set: &'s Set, other: &'s Set) -> impl Iterator<Item = &'s Element> {
+    let known: HashSet<(&str, Option<&str>)> = other.elements.iter().map(key_and_value).collect();
+    let elements = set.elements.iter();
+    elements.filter(move |own| !known.contains(&key_and_value(own)))
+}
+
+fn key_and_value(element: &Element) -> (&str, Option<&str>) {
+    (&element.key, element.value.as_deref())
 }
 
 /// Returns the commands of one chain. nft deletes a rule by its handle, which only the node knows.

@@ -14,23 +14,24 @@ pub(super) fn virtual_server_commands(old: &Namespace, new: &Namespace) -> Vec<S
     {
         lines.push(format!("ipvsadm {}", timeouts.to_string().trim_end()));
     }
-    let find = |servers: &'_ [VirtualServer], key: VirtualServerKey| -> Option<VirtualServer> {
-        servers.iter().find(|server| server.key == key).cloned()
-    };
     let removed = old
         .ipvs
         .iter()
-        .filter(|server| find(&new.ipvs, server.key).is_none());
+        .filter(|server| find_server(&new.ipvs, server.key).is_none());
     lines.extend(removed.map(|server| format!("ipvsadm -D {}", server.key)));
     for server in &new.ipvs {
-        if let Some(current) = find(&old.ipvs, server.key) {
-            lines.extend(changed_server(&current, server));
+        if let Some(current) = find_server(&old.ipvs, server.key) {
+            lines.extend(changed_server(current, server));
         } else {
             let text = server.to_string();
             lines.extend(text.lines().map(|line| format!("ipvsadm {line}")));
         }
     }
     lines
+}
+
+fn find_server(servers: &[VirtualServer], key: VirtualServerKey) -> Option<&VirtualServer> {
+    servers.iter().find(|server| server.key == key)
 }
 
 fn changed_server(old: &VirtualServer, new: &VirtualServer) -> Vec<String> {

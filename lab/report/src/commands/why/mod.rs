@@ -17,7 +17,6 @@ use svclab_experiment::why::{
 };
 
 use svclab_judge::is_name_suffix;
-use svclab_model::evidence::Verdict;
 
 pub use document::{CaseFinding, Document, ExplainedProbe, SCHEMA};
 
@@ -136,8 +135,7 @@ fn render_finding(finding: &Finding, verbose: bool) -> String {
 /// Describes what the counted connections of a probe do.
 fn describe_success(wrong: &FailingProbe) -> &'static str {
     let verdicts = wrong.observed.verdicts.keys();
-    let mut failures =
-        verdicts.filter(|verdict| !matches!(verdict, Verdict::Connected | Verdict::Answered));
+    let mut failures = verdicts.filter(|verdict| !verdict.is_success());
     // A probe without any observation failed.
     if failures.next().is_none() && !wrong.observed.verdicts.is_empty() {
         "have the expected result"

@@ -7,6 +7,7 @@ use svclab_dump::Owner;
 use svclab_experiment::bisect::Kind;
 use svclab_experiment::why::{ExpectedResult, PolicyField, ProposedChange, TypedCommand};
 use svclab_judge::{Cause, Fact, NamedAddress, Observed, RuleReference};
+use svclab_model::evidence::Verdict;
 use svclab_model::plan::{
     Backend, Forwarding, Neighbour, Route, RouteKind, RoutingAction, RoutingRule,
 };

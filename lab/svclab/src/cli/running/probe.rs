@@ -27,7 +27,7 @@ pub(crate) fn probe(arguments: &ProbeArguments) -> CommandResult {
     if let Some(explained) = probed.explained {
         print_explained(explained)?;
     }
-    let is_answered = |verdict| matches!(verdict, Verdict::Connected | Verdict::Answered);
+    let is_answered = Verdict::is_success;
     let mut verdicts = probed.attempts.iter().map(|attempt| attempt.verdict);
     Ok(Outcome::passed_if(verdicts.all(is_answered)))
 }

@@ -115,18 +115,21 @@ impl TableContext<'_> {
         let [good, bad] = sides.map(|side| side.unwrap_or(&empty));
         let both = sides[0].zip(sides[1]);
         let flags = |side: &Table| -> Vec<String> { side.flags.clone().into_iter().collect() };
-        let (good_flags, bad_flags) = match both {
-            Some((good, bad)) => (flags(good), flags(bad)),
+        let mut side_flags = [flags(good), flags(bad)];
+        if both.is_none() {
             // The flags of a table that only one side has are no difference: the table exists only
             // with its content.
-            None => (
-                [flags(good), flags(bad)].concat(),
-                [flags(good), flags(bad)].concat(),
-            ),
-        };
+            side_flags = [side_flags.concat(), side_flags.concat()];
+        }
         let describe_flags = |flags: &String| (format!("flags {flags}"), OwnerKey::Unknown);
         let scope = self.scope(Kind::Table, "");
-        let flags = graph.add_keyed(&scope, &good_flags, &bad_flags, |_| (), describe_flags);
+        let flags = graph.add_keyed(
+            &scope,
+            &side_flags[0],
+            &side_flags[1],
+            |_| (),
+            describe_flags,
+        );
         let objects = pairs(&good.other_objects, &bad.other_objects, |object| {
             object.head.clone()
         });
