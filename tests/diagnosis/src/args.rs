@@ -134,6 +134,11 @@ impl Command {
         }
     }
 
+    /// Whether the command reads dumps of nodes, at least for some faults.
+    pub(crate) const fn reads_dumps(self) -> bool {
+        !matches!(self, Self::Explain | Self::Why)
+    }
+
     /// Required share of exact answers in per cent. `explain` and `why` have the same aims if the
     /// fault is only visible in dumps.
     pub(crate) const fn aim(self) -> u32 {

@@ -257,12 +257,14 @@ impl Bench {
             }
             None => healthy.dumps.keys().cloned().collect(),
         };
-        let dumps = self.collect(name, &lab.broken, &lab.running, &nodes)?;
-        let good = if base.is_empty() {
-            healthy.dumps.clone()
-        } else {
-            self.collect(&format!("{name}.good"), &lab.healthy, &lab.running, &nodes)?
-        };
+        let mut dumps = BTreeMap::new();
+        let mut good = healthy.dumps.clone();
+        if self.commands.iter().any(|command| command.reads_dumps()) {
+            dumps = self.collect(name, &lab.broken, &lab.running, &nodes)?;
+            if !base.is_empty() {
+                good = self.collect(&format!("{name}.good"), &lab.healthy, &lab.running, &nodes)?;
+            }
+        }
         // Both dumps replace a node of a lab with generated rules, because `bisect` refuses others.
         let generated = self.write(&format!("{name}-generated"), task.mode, &[], &[])?;
         let subject = Subject {

@@ -190,16 +190,14 @@ fn bridge_port(draw: &mut Draw<'_>, setting: &str, names: &[&str]) -> Drawn {
     let ports = node.bridge_ports();
     let port = draw.pick(ports.clone(), "port of a bridge")?;
     let mut all = vec![format!("bridge link set dev {port} {setting}")];
+    let mut culprits = vec![Culprit::link(&node.name, &port, names)];
     if setting.starts_with("isolated") {
         // Only packets between two isolated ports are dropped.
         let other = draw.pick(ports, "port of a bridge")?;
         all.push(format!("bridge link set dev {other} {setting}"));
+        culprits.push(Culprit::link(&node.name, &other, names));
     }
-    Ok(commands(
-        &node.name,
-        &all,
-        vec![Culprit::link(&node.name, &port, names)],
-    ))
+    Ok(commands(&node.name, &all, culprits))
 }
 
 fn detached(draw: &mut Draw<'_>) -> Drawn {

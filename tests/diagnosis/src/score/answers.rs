@@ -161,7 +161,8 @@ pub(crate) fn journeys(document: &Value, failing: &[String]) -> Answer {
         Value::Object(_) => &document["case"],
         _ => &document["cases"][0],
     };
-    let of_failing: Vec<&Value> = list(case, "connections")
+    let of_failing: Vec<&Value> = list(case, "stages")
+        .flat_map(|stage| list(stage, "connections"))
         .filter(|connection| {
             failing
                 .iter()

@@ -16,11 +16,11 @@ fn dropping_rule() -> Vec<Culprit> {
 }
 
 fn explained(verdict: &str, sentences: &[&str]) -> Value {
-    json!({"schema": "svclab/journeys/v1", "cases": [{"expected": false, "connections": [
+    json!({"schema": "svclab/journeys/v1", "cases": [{"expected": false, "stages": [{"connections": [
         {"probe": "call", "verdict": verdict, "conclusion": sentences},
         {"probe": "other", "verdict": "timeout",
             "conclusion": ["SYN was dropped in node-1 by filter INPUT rule 9: `-j DROP`"]},
-    ]}]})
+    ]}]}]})
 }
 
 fn graded(sentences: &[&str], culprits: &[Culprit]) -> Grade {
@@ -95,7 +95,7 @@ fn explain_absent_rule_is_exact_if_absence_is_stated() {
 fn replay_all_connections_as_expected_is_an_all_clear() {
     let document = json!({"schema": "svclab/replay/v1",
         "nodes": [{"node": "node-1", "omitted": [{"description": "3 neighbours on flannel.1 10.244.2.0"}]}],
-        "case": {"expected": true, "connections": []}});
+        "case": {"expected": true, "stages": [{"connections": []}]}});
     let answer = journeys(&document, &["call".to_owned()]);
     assert!(answer.all_clear);
     // The object is listed as not replayed.
