@@ -9,7 +9,7 @@ use svclab_ruleset::Family;
 use svclab_ruleset::tool::Format;
 
 /// Difference between two dumps.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
     /// Location of the difference.
@@ -18,12 +18,14 @@ pub struct Difference {
     #[serde(flatten)]
     pub change: DumpChange,
     /// Owner of the differing object; absent if the dumps do not show it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
 }
 
 /// Location of a difference.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(tag = "of", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum DumpLocation {
     /// Output file that only one of the dumps has.
@@ -93,7 +95,7 @@ pub enum DumpLocation {
 }
 
 /// Content of a difference.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     tag = "change",
     rename_all = "camelCase",
@@ -130,16 +132,18 @@ pub enum DumpChange {
         /// Name of the property: `policy`, `maxelem`, `net.ipv4.ip_forward`.
         property: String,
         /// Value in the first dump; absent if unset.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         first: Option<String>,
         /// Value in the second dump; absent if unset.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         second: Option<String>,
     },
 }
 
 /// Side of a comparison of two dumps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
     /// First dump.

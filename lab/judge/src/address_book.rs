@@ -40,6 +40,10 @@ impl<'a> AddressBook<'a> {
         self.probes.iter().find(|probe| probe.name == name)
     }
 
+    pub(crate) fn cluster(&self) -> &'a Cluster {
+        self.cluster
+    }
+
     pub(crate) fn plan(&self) -> &'a Plan {
         self.plan
     }

@@ -5,6 +5,8 @@
 
 mod backend;
 pub mod evidence;
+mod mac;
 pub mod plan;
 pub mod protocol;
+mod routing;
 pub mod tools;

@@ -165,6 +165,7 @@ mod tests {
                         name: "kube-ipvs0".to_owned(),
                         flags: 0x82,
                         addresses: vec!["10.96.0.1/32".parse().unwrap()],
+                        ..LinkState::default()
                     }],
                     ..KernelState::default()
                 },

@@ -4,6 +4,7 @@
 
 mod cause;
 mod change;
+mod decides;
 mod flip;
 mod forget;
 mod guests;
@@ -24,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
     cause::trials(&cases)
         .into_iter()
         .chain(change::trials(&cases))
+        .chain(decides::trials(&cases))
         .chain(forget::trials(&cases))
         .chain(max_wait::trials())
         .chain(repeat::trials(&cases))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anstream::adapter::strip_str;
 use svclab_journey::journey::{Kind, PathEnd, journeys};
-use svclab_judge::AddressBook;
+use svclab_judge::{AddressBook, Explainer};
 use svclab_model::plan::{EvidenceRequest, Namespace};
 use svclab_report::journey::JourneyRenderer;
 use svclab_test_support::cases::{prepare_case, prepare_cases};
@@ -82,8 +82,9 @@ fn journey_packet_waiting_for_neighbor_is_described() {
     };
     let call = &journey.packets[0];
     assert_eq!(call.end, PathEnd::Waiting(unused_address), "{call:#?}");
+    let explainer = Explainer::new(AddressBook::new(&case.cluster, &plan), &evidence);
     let telling = JourneyRenderer {
-        book: AddressBook::new(&case.cluster, &plan),
+        explainer: &explainer,
         verbose: false,
         brief: false,
     };

@@ -9,7 +9,6 @@ use futures_util::future::try_join_all;
 use crate::lab::RunningLab;
 use crate::lab::quiesce::{Recorders, UnresolvedNeighbours};
 use crate::lab::real_proxy;
-use crate::net::forwarding_sysctls;
 use crate::net::netns::NetNs;
 use crate::probe::open_connections::{self, OpenConnection};
 use crate::probe::prober;
@@ -19,7 +18,7 @@ use crate::runtime::delay::Delay;
 use crate::runtime::softnet::BacklogQueues;
 use crate::watch::capture::{self, Capture, CaptureBuffer};
 use crate::watch::trace::Trace;
-use crate::watch::{counters, kernel_state};
+use crate::watch::{counters, kernel_state, sysctls};
 use svclab_model::evidence::{Attempt, Evidence, Packet, StageEvidence, Verdict};
 use svclab_model::plan::{Lifetime, Namespace, Probe, Stage};
 use svclab_model::protocol::{BackendHealthChange, Failure};
@@ -207,8 +206,8 @@ impl RunningLab {
                 let ns = self.recorded_namespace(&namespace.name)?;
                 let names = wire.names();
                 let names = names.values().map(String::as_str);
-                let settings = forwarding_sysctls::read(ns, &namespace.name, names)?;
-                evidence.sysctls.insert(namespace.name.clone(), settings);
+                let values = sysctls::read(ns, namespace, names)?;
+                evidence.sysctls.insert(namespace.name.clone(), values);
             }
         }
         for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
@@ -227,13 +226,18 @@ impl RunningLab {
     async fn read_rules(&self, evidence: &mut StageEvidence) -> Result<(), Failure> {
         let events = &evidence.trace;
         let requested = self.plan.evidence.rules.iter();
+        let is_traced = |namespace: &Namespace| self.plan.evidence.trace.contains(&namespace.name);
         let read =
             requested
                 .filter_map(|name| self.plan.namespace(name))
                 .map(|namespace| async move {
                     let ns = self.recorded_namespace(&namespace.name)?;
                     let saved = saved_rules::read_iptables(ns, namespace, events).await?;
-                    let native = saved_rules::read_nft(ns, &namespace.name, events, &saved).await;
+                    let mut native =
+                        saved_rules::read_nft(ns, &namespace.name, events, &saved).await;
+                    if native.is_none() && is_traced(namespace) {
+                        native = saved_rules::read_device_tables(ns, namespace).await;
+                    }
                     Ok::<_, Failure>((saved, native.map(|own| (namespace.name.clone(), own))))
                 });
         let (saved, native): (Vec<_>, Vec<_>) = try_join_all(read).await?.into_iter().unzip();

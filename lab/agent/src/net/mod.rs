@@ -1,7 +1,6 @@
 //! Configures network namespaces: interfaces, routes, sysctls, IPVS and conntrack.
 
 pub(crate) mod attach_point;
-pub(crate) mod forwarding_sysctls;
 pub(crate) mod ipvs;
 pub(crate) mod netfilter;
 pub(crate) mod netlink;

@@ -136,7 +136,7 @@ fn split_conf_key(key: &str) -> Option<(&str, &str, &str)> {
 
 /// Returns the path of a sysctl. As in `sysctl`, dots separate parts, and a slash replaces a dot
 /// within a part, so that `net.ipv4.conf.flannel/1.rp_filter` is found.
-fn sysctl_path(key: &str) -> Option<PathBuf> {
+pub(crate) fn sysctl_path(key: &str) -> Option<PathBuf> {
     if !key.starts_with("net.")
         || key
             .split('.')

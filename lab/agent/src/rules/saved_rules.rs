@@ -110,7 +110,25 @@ pub(crate) async fn read_nft(
         .iter()
         .filter(|met| met.namespace == name && met.backend == Backend::Nft)
         .find(|met| met.inet || !is_printed(met))?;
-    let output = program::run(ns, name, "nft", &["-a", "-s", "list", "ruleset"], "").await;
+    list_nft(ns, name, &["-a", "-s", "list", "ruleset"]).await
+}
+
+/// Returns the output of `nft list ruleset` if a namespace with rules has a table of the family
+/// `netdev`. Chains of such tables drop packets before the kernel traces them. Returns `None` if
+/// there is no such table, or if `nft` fails.
+pub(crate) async fn read_device_tables(ns: &NetNs, plan: &Namespace) -> Option<String> {
+    if plan.iptables.is_none() && plan.nft.is_empty() {
+        return None;
+    }
+    let tables = list_nft(ns, &plan.name, &["list", "tables", "netdev"]).await?;
+    if tables.trim().is_empty() {
+        return None;
+    }
+    list_nft(ns, &plan.name, &["-a", "-s", "list", "ruleset"]).await
+}
+
+async fn list_nft(ns: &NetNs, name: &str, arguments: &[&str]) -> Option<String> {
+    let output = program::run(ns, name, "nft", arguments, "").await;
     let listed = output.ok().filter(|listed| listed.success)?;
     Some(listed.stdout)
 }

@@ -1,13 +1,10 @@
-//! Reads the state of a namespace from the kernel: IP sets, nftables tables, virtual servers and
-//! interfaces.
+//! Reads the state of a namespace from the kernel: IP sets, nftables tables, virtual servers,
+//! interfaces and routes.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
-use ipnetwork::IpNetwork;
-use netlink_packet_route::address::AddressAttribute;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags};
+use netlink_packet_route::link::LinkFlags;
 
 use crate::net::ipvs;
 use crate::net::netlink::{LinkChanges, NamespaceNetlink, StepResult as _};
@@ -15,6 +12,7 @@ use crate::net::netns::NetNs;
 use crate::program;
 use crate::runtime::failure;
 use crate::runtime::process_clock::ClockGuard;
+use crate::watch::network::{read_links, read_network};
 use svclab_model::evidence::{KernelState, LinkState};
 use svclab_model::plan::Mode;
 use svclab_model::plan::{EvidenceRequest, Namespace};
@@ -45,7 +43,8 @@ pub(crate) async fn read(
         is_requested(&watch.ipvs),
         is_requested(&watch.links),
     );
-    if !(tables || sets || ipvs || links) {
+    let network = is_requested(&watch.trace);
+    if !(tables || sets || ipvs || links || network) {
         return Ok(None);
     }
     let mut state = KernelState::default();
@@ -62,6 +61,14 @@ pub(crate) async fn read(
     if links {
         state.links = read_current_links(ns, netlink, &plan.name).await?;
     }
+    if network {
+        if !links {
+            let read = read_links(&netlink.handle).await;
+            state.links = read.in_step(&plan.name, "read the interfaces")?;
+        }
+        let read = read_network(&netlink.handle).await;
+        state.network = Some(read.in_step(&plan.name, "read the routes")?);
+    }
     Ok(Some(state))
 }
 
@@ -76,7 +83,7 @@ async fn read_current_links(
     let deadline = running.ran() + LINK_STATE_TIMEOUT;
     let mut changes = None;
     loop {
-        let links = interfaces(netlink).await.in_step(name, step)?;
+        let links = read_links(&netlink.handle).await.in_step(name, step)?;
         if links.iter().all(is_state_current) || running.ran() >= deadline {
             return Ok(links);
         }
@@ -117,44 +124,4 @@ fn is_state_current(link: &LinkState) -> bool {
     let flags = LinkFlags::from_bits_retain(link.flags);
     !flags.contains(LinkFlags::Up)
         || flags.contains(LinkFlags::Running) == flags.contains(LinkFlags::LowerUp)
-}
-
-async fn interfaces(netlink: &NamespaceNetlink) -> Result<Vec<LinkState>, rtnetlink::Error> {
-    let mut addresses: BTreeMap<u32, Vec<IpNetwork>> = BTreeMap::new();
-    let mut responses = netlink.handle.address().get().execute();
-    while let Some(message) = responses.try_next().await? {
-        // For a point-to-point interface, `Local` is the address of the interface and `Address` is
-        // the address of its peer.
-        let local_address = message.attributes.iter().find_map(|each| match each {
-            AddressAttribute::Local(address) => Some(*address),
-            _ => None,
-        });
-        let peer_address = message.attributes.iter().find_map(|each| match each {
-            AddressAttribute::Address(address) => Some(*address),
-            _ => None,
-        });
-        if let Some(address) = local_address.or(peer_address)
-            && let Ok(address) = IpNetwork::new(address, message.header.prefix_len)
-        {
-            addresses
-                .entry(message.header.index)
-                .or_default()
-                .push(address);
-        }
-    }
-    let mut links = Vec::new();
-    let mut responses = netlink.handle.link().get().execute();
-    while let Some(message) = responses.try_next().await? {
-        let name = message.attributes.iter().find_map(|each| match each {
-            LinkAttribute::IfName(name) => Some(name.clone()),
-            _ => None,
-        });
-        let Some(name) = name else { continue };
-        links.push(LinkState {
-            name,
-            flags: message.header.flags.bits(),
-            addresses: addresses.remove(&message.header.index).unwrap_or_default(),
-        });
-    }
-    Ok(links)
 }

@@ -6,7 +6,9 @@ pub mod drops;
 pub(crate) mod environment;
 pub(crate) mod kernel_state;
 pub(crate) mod live_capture;
+mod network;
 pub(crate) mod packet_clock;
+pub(crate) mod sysctls;
 pub(crate) mod timestamps;
 pub(crate) mod trace;
 

@@ -25,7 +25,7 @@ impl<'s> FollowedPacket<'s> {
         visits: &mut MatchIndex<'e>,
     ) -> Option<Self> {
         let first = track.first();
-        let hops = track
+        let mut hops = track
             .hops
             .iter()
             .map(|stay| {
@@ -38,6 +38,12 @@ impl<'s> FollowedPacket<'s> {
                 build_hop(evidence, namespace, stay, matches)
             })
             .collect::<Option<Vec<_>>>()?;
+        if let (Some(last), Some(hop)) = (track.sightings().last(), hops.last_mut())
+            && !(last.out && last.wrapped)
+        {
+            let tunnel = visits.take_dropped_tunnel(last.namespace, track.identity);
+            hop.matches.extend(tunnel);
+        }
         Some(Self {
             identity: track.identity,
             time: first.time,

@@ -2,6 +2,7 @@
 //! rewrite.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use super::hop_matches::{HopMatches, PacketMatches};
 use super::nftables;
@@ -9,7 +10,7 @@ use super::rules::RuleIndex;
 use super::sighting::{PacketId, Sighting, flow};
 use super::{Crossing, Hop, Rewrite, RuleMatch};
 use crate::packet::{Frame, Payload};
-use svclab_model::evidence::{AddressPair, StageEvidence, TraceEvent};
+use svclab_model::evidence::{AddressPair, DropEvidence, StageEvidence, TraceEvent};
 
 /// Targets that rewrite the addresses of a packet.
 const REWRITE_TARGETS: [&str; 5] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"];
@@ -17,6 +18,8 @@ const REWRITE_TARGETS: [&str; 5] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "N
 /// Rule matches in each namespace, by packet and hop.
 pub(super) struct MatchIndex<'e> {
     by_packet: HashMap<(&'e str, PacketId), PacketMatches>,
+    /// Dropped tunnel packets by namespace and encapsulated packet.
+    dropped_tunnels: HashMap<(&'e str, PacketId), PacketId>,
 }
 
 impl<'e> MatchIndex<'e> {
@@ -37,7 +40,24 @@ impl<'e> MatchIndex<'e> {
             let stage = rule_index.stage(event);
             by_packet.entry(key).or_default().add(event, stage, step);
         }
-        Self { by_packet }
+        Self {
+            by_packet,
+            dropped_tunnels: dropped_tunnels(&evidence.drops),
+        }
+    }
+
+    /// Removes and returns the matches of the tunnel packet that encapsulated a packet and was
+    /// dropped in the namespace before an interface carried it.
+    pub(super) fn take_dropped_tunnel(
+        &mut self,
+        namespace: &'e str,
+        packet: PacketId,
+    ) -> HopMatches {
+        let key = (namespace, packet.without_data());
+        match self.dropped_tunnels.get(&key) {
+            Some(tunnel) => self.take_hop(namespace, *tunnel),
+            None => HopMatches::new(),
+        }
     }
 
     /// Removes and returns the matches of the packet's next hop in the namespace.
@@ -59,6 +79,18 @@ impl<'e> MatchIndex<'e> {
                 })
             })
     }
+}
+
+fn dropped_tunnels(drops: &DropEvidence) -> HashMap<(&str, PacketId), PacketId> {
+    let DropEvidence::Watched { dropped, .. } = drops else {
+        return HashMap::new();
+    };
+    let tunnels = dropped.iter().filter_map(|drop| {
+        let outer = Frame::from_ip(&drop.packet)?;
+        let inner = PacketId::from_frame(outer.inner.as_deref()?).without_data();
+        Some(((&*drop.namespace, inner), PacketId::from_frame(&outer)))
+    });
+    tunnels.collect()
 }
 
 /// Returns the packet of a trace event.
@@ -97,7 +129,10 @@ pub(super) fn build_hop(
     let after = match (last, matches.last()) {
         // Rules that matched the outer packet of a tunnel report other addresses.
         (Some(last), _) if last.out || last.wrapped => last.flow,
-        (_, Some(step)) => step.flow,
+        (_, Some(step)) => AddressPair {
+            destination: dnat_destination(step).unwrap_or(step.flow.destination),
+            ..step.flow
+        },
         (Some(last), None) => last.flow,
         (None, None) => before,
     };
@@ -130,6 +165,23 @@ pub(super) fn build_hop(
             .then(|| find_rewrite(evidence, namespace, before, after, &matches)),
         matches,
     })
+}
+
+/// Returns the destination that a DNAT rule gives to a packet. No later rule or interface shows the
+/// destination of a packet that the kernel drops after this rule. `None` for other rules, and for
+/// rules with several destinations.
+fn dnat_destination(step: &RuleMatch) -> Option<SocketAddr> {
+    if step.target.as_deref() != Some("DNAT") {
+        return None;
+    }
+    let words = step.rule.as_deref()?.split(' ');
+    let mut after = words.skip_while(|word| !matches!(*word, "--to-destination" | "to"));
+    let destination = after.nth(1)?;
+    let with_own_port = || {
+        let address = destination.parse().ok()?;
+        Some(SocketAddr::new(address, step.flow.destination.port()))
+    };
+    destination.parse().ok().or_else(with_own_port)
 }
 
 /// Returns what rewrote the addresses of a packet.

@@ -79,35 +79,67 @@ pub(super) fn flow(frame: &Frame) -> AddressPair {
     }
 }
 
-/// Parses all IP packets of the evidence, except those that a bridge flooded to interfaces with
-/// another hardware address.
-pub(super) fn parse_sightings<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
-    let own_addresses: HashMap<(&str, &str), Mac> = plan
-        .namespaces
-        .iter()
-        .flat_map(|namespace| {
-            let ends = namespace
-                .links
-                .iter()
-                .filter(|link| link.bridge.is_none() && !matches!(link.kind, LinkKind::Bridge));
-            ends.map(|link| ((namespace.name.as_str(), link.name.as_str()), link.mac))
-        })
-        .collect();
-    let is_addressed = |packet: &Packet| {
-        let place = (packet.namespace.as_str(), packet.interface.as_str());
-        match (
-            packet.direction,
-            own_addresses.get(&place),
-            packet.bytes.get(..6),
-        ) {
-            (Direction::In, Some(own), Some(to)) => to[0] & 1 == 1 || to == own.0,
-            _ => true,
+/// Hardware addresses of a plan, by which copies of flooded frames are recognised.
+struct HardwareAddresses<'p> {
+    /// Address of each interface that is neither a bridge nor a port of one, by namespace and name.
+    own: HashMap<(&'p str, &'p str), Mac>,
+    /// Bridge of each port, and the address of the interface at its other end.
+    ports: HashMap<(&'p str, &'p str), (&'p str, Mac)>,
+}
+
+impl<'p> HardwareAddresses<'p> {
+    fn new(plan: &'p Plan) -> Self {
+        let links = plan.namespaces.iter();
+        let links = links.flat_map(|ns| ns.links.iter().map(move |link| (&*ns.name, link)));
+        let ends = links
+            .clone()
+            .filter(|(_, link)| link.bridge.is_none() && !matches!(link.kind, LinkKind::Bridge));
+        let own: HashMap<(&str, &str), Mac> = ends
+            .map(|(namespace, link)| ((namespace, &*link.name), link.mac))
+            .collect();
+        let ports = links.filter_map(|(name, link)| {
+            let LinkKind::Veth { namespace, peer } = &link.kind else {
+                return None;
+            };
+            let peer = own.get(&(&**namespace, &**peer))?;
+            Some(((name, &*link.name), (link.bridge.as_deref()?, *peer)))
+        });
+        Self {
+            ports: ports.collect(),
+            own,
         }
-    };
+    }
+
+    /// Whether a frame is a copy that a bridge flooded to an interface with another address. A frame
+    /// to an address that no port leads to is no copy.
+    fn is_copy(&self, packet: &Packet) -> bool {
+        let place = (packet.namespace.as_str(), packet.interface.as_str());
+        let Some(to) = packet.bytes.first_chunk().copied().map(Mac) else {
+            return false;
+        };
+        if to.0[0] & 1 == 1 {
+            return false;
+        }
+        match packet.direction {
+            Direction::In => self.own.get(&place).is_some_and(|own| *own != to),
+            Direction::Out => self.ports.get(&place).is_some_and(|(bridge, peer)| {
+                let mut ports = self.ports.iter();
+                *peer != to
+                    && ports.any(|((namespace, _), (own, other))| {
+                        (*namespace, own) == (place.0, bridge) && *other == to
+                    })
+            }),
+        }
+    }
+}
+
+/// Parses all IP packets of the evidence, except copies of frames that a bridge flooded.
+pub(super) fn parse_sightings<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
+    let addresses = HardwareAddresses::new(plan);
     packets
         .iter()
         .enumerate()
-        .filter(|(_, packet)| is_addressed(packet))
+        .filter(|(_, packet)| !addresses.is_copy(packet))
         .filter_map(|(index, packet)| {
             let outer = Frame::from_ethernet(&packet.bytes)?;
             let wrapped = outer.inner.is_some();

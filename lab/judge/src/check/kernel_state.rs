@@ -116,7 +116,6 @@ mod tests {
             method: Forwarding::Masquerade,
         };
         KernelState {
-            nft: String::new(),
             sets: "create A hash:ip,port family inet hashsize 1024 maxelem 65536\n\
                    add A 10.0.0.1,tcp:80\nadd A 10.0.0.2,tcp:80\n\
                    create B bitmap:port range 0-65535\n"
@@ -136,7 +135,9 @@ mod tests {
                 name: "kube-ipvs0".to_owned(),
                 flags: 0x82,
                 addresses: vec!["10.20.0.1/32".parse().unwrap()],
+                ..LinkState::default()
             }],
+            ..KernelState::default()
         }
     }
 

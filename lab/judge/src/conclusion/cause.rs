@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::drop_kind::DropKind;
 use super::drop_table::drop_kind;
-use super::fault::{Fault, LastHop};
+use super::fault::Fault;
+use super::last_hop::LastHop;
 use super::rules::{RuleReference, marking_rule};
+use crate::state::LabState;
 use svclab_journey::journey::{Hop, PacketPath, PathEnd, SysctlValue};
-use svclab_model::plan::Plan;
 
 /// Cause of the loss of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -81,8 +82,8 @@ pub enum Cause {
 
 impl Cause {
     /// Returns the cause for the end of a packet in its last hop.
-    pub(super) fn new(flight: &PacketPath, hop: &Hop, plan: &Plan) -> Self {
-        let last = LastHop::new(plan, flight, hop);
+    pub(super) fn new(flight: &PacketPath, hop: &Hop, lab: &LabState<'_>) -> Self {
+        let last = LastHop::new(lab, flight, hop);
         let explain = |kind| last.map_or((kind, None), |last| last.explain(kind));
         match &flight.end {
             PathEnd::DroppedByRule => hop.matches.last().map_or(Self::Unknown, |step| Self::Rule {

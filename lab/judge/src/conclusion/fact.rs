@@ -9,7 +9,9 @@ use super::cause::Cause;
 use super::fault::Fault;
 use super::icmp_meaning::IcmpMeaning;
 use super::rules::RuleReference;
+use super::service_reasons::{MasqueradeOption, ServicePolicy, UntranslatedReason};
 use crate::address_book::AddressBook;
+use crate::deviation::Deviation;
 use svclab_journey::journey::Kind;
 
 /// Fact about the packets of an attempt.
@@ -135,6 +137,70 @@ pub enum Fact {
         source: IpAddr,
         /// Reason for the missing rewrite.
         reason: KeptSourceReason,
+    },
+    /// A request to a service left a node without translation.
+    NotTranslated {
+        /// Namespace of the node.
+        namespace: String,
+        /// Address of the service.
+        destination: NamedAddress,
+        /// Namespace and name of the service.
+        service: String,
+        /// Reason for the missing translation.
+        reason: UntranslatedReason,
+    },
+    /// A node replaced the source address of a request.
+    Masqueraded {
+        /// Namespace of the node.
+        namespace: String,
+        /// New source address.
+        source: NamedAddress,
+        /// Rule that replaced the source address.
+        rule: RuleReference,
+        /// Rule that marked the packet, or the jump to that rule; absent if no rule did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        marked_by: Option<RuleReference>,
+        /// Option of kube-proxy for which the packet was marked; absent if it is unknown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        option: Option<MasqueradeOption>,
+    },
+    /// A node sent a request of a pod to a machine outside of the cluster with the pod's address.
+    NotMasqueraded {
+        /// Namespace of the node.
+        namespace: String,
+        /// Source address of the pod.
+        source: NamedAddress,
+        /// Destination address outside of the cluster.
+        destination: NamedAddress,
+        /// Whether flannel runs without `ipMasq`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        flannel: bool,
+    },
+    /// A load balancer chose a backend.
+    Balanced {
+        /// Name of the load balancer.
+        balancer: String,
+        /// Namespace to which the request was sent; absent if the request was lost there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        backend: Option<String>,
+        /// Source address that the load balancer gave to the request; absent if it kept the source.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<NamedAddress>,
+    },
+    /// A property of the service limits its endpoints.
+    LimitedEndpoints {
+        /// Namespace and name of the service.
+        service: String,
+        /// The property.
+        policy: ServicePolicy,
+    },
+    /// A packet met an object that differs from the lab.
+    Deviates {
+        /// Namespace of the object.
+        namespace: String,
+        /// Object, as in the lab and as observed.
+        #[serde(flatten)]
+        deviation: Deviation,
     },
 }
 

@@ -1,5 +1,6 @@
-//! Concludes from a journey where its packets ended, and which rules decided that. Input: a
-//! [`Journey`] and the names of addresses. Output: [`Fact`]s, which reports render as sentences.
+//! Concludes from a journey where its packets ended, and which objects decided that. Input: a
+//! [`Journey`], the names of addresses, and the state of the lab. Output: [`Fact`]s, which reports
+//! render as sentences.
 
 mod cause;
 mod drop_kind;
@@ -8,21 +9,27 @@ mod fact;
 mod fault;
 mod icmp_meaning;
 mod kept_source;
-mod route_lookup;
+mod last_hop;
+mod later;
 mod rules;
+mod service;
+mod service_reasons;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::address_book::AddressBook;
+use crate::deviation::{ObservedRules, deviations};
+use crate::judge::probe::ProbeOutcome;
+use crate::state::LabState;
 use drop_table::UNSPECIFIED;
-use fault::{LastHop, unsent_route};
 use icmp_meaning::icmp_meaning;
-use kept_source::kept_source;
+use kept_source::kept_sources;
+use last_hop::{LastHop, unsent_route};
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd, ingress_interface};
-use svclab_model::evidence::AddressPair;
+use svclab_model::evidence::{AddressPair, StageEvidence};
 
 pub use cause::Cause;
 pub use drop_kind::DropKind;
@@ -30,37 +37,145 @@ pub use drop_table::{DROP_TABLE, DropRow};
 pub use fact::{Fact, KeptSourceReason, NamedAddress, Rejection};
 pub use fault::{Fault, InterfaceName};
 pub use icmp_meaning::IcmpMeaning;
-pub use route_lookup::{RouteDecision, RouteLookup};
 pub use rules::RuleReference;
+pub use service_reasons::{MasqueradeOption, ServicePolicy, UntranslatedReason};
 
-/// Returns the most important facts about an attempt: about the request first, then about the
-/// reply.
-#[must_use]
-pub fn conclude(journey: &Journey, book: &AddressBook<'_>) -> Vec<Fact> {
-    let Some(request) = find_request(journey) else {
-        return vec![unsent(journey, book)];
-    };
-    let conclusion = Conclusion { journey, book };
-    let mut facts = vec![conclusion.request(request)];
-    let reply = find_reply(journey, request);
-    let is_reply_received = |packet: &PacketPath| {
-        let is_at_source = packet.hops.last().map(|hop| &hop.namespace) == Some(&journey.from);
-        is_at_source && packet.end == PathEnd::Delivered
-    };
-    if let Some(reply) = reply {
-        if icmp_meaning(request, journey).is_some() && is_reply_received(reply) {
-            // The fact about the request contains the error already.
-            return facts;
+/// Explains the journeys of a stage.
+#[derive(Debug)]
+pub struct Explainer<'a> {
+    book: AddressBook<'a>,
+    lab: LabState<'a>,
+    evidence: &'a StageEvidence,
+    rules: ObservedRules<'a>,
+    /// Probes whose results differ from the expectations of the lab.
+    unexpected: BTreeMap<String, UnexpectedResult>,
+}
+
+/// Kinds of differences between the results of a probe and its expectation.
+#[derive(Debug, Clone, Copy)]
+struct UnexpectedResult {
+    endpoints: bool,
+    sources: bool,
+}
+
+impl<'a> Explainer<'a> {
+    /// Creates the explainer of a stage from its address book and its evidence.
+    #[must_use]
+    pub fn new(book: AddressBook<'a>, evidence: &'a StageEvidence) -> Self {
+        Self {
+            book,
+            lab: LabState::new(book.plan(), Some(evidence)),
+            evidence,
+            rules: ObservedRules::new(book.plan(), evidence),
+            unexpected: BTreeMap::new(),
         }
-        facts.push(conclusion.reply(reply, request));
-    } else if matches!(request.end, PathEnd::Delivered) {
-        facts.push(Fact::NoReply);
     }
-    if !journey.verdict.is_success() {
-        let hops = request.hops.iter();
-        facts.extend(hops.filter_map(|hop| kept_source(hop, request)));
+
+    /// Adds the results of the probes. Attempts of a probe with an unexpected result count as
+    /// failing.
+    #[must_use]
+    pub fn with_outcomes<'o>(self, outcomes: impl IntoIterator<Item = &'o ProbeOutcome>) -> Self {
+        let outcomes = outcomes.into_iter().filter(|outcome| !outcome.holds);
+        let unexpected = outcomes.map(|outcome| {
+            let result = UnexpectedResult {
+                endpoints: outcome.has_unexpected_endpoints(),
+                sources: outcome.has_unexpected_sources(),
+            };
+            (outcome.name.clone(), result)
+        });
+        Self {
+            unexpected: unexpected.collect(),
+            ..self
+        }
     }
-    facts
+
+    /// Whether the attempt failed, or belongs to a probe with an unexpected result.
+    #[must_use]
+    pub fn is_failing(&self, journey: &Journey) -> bool {
+        !journey.verdict.is_success()
+            || self.unexpected.contains_key(&journey.probe)
+    }
+
+    /// Returns the most important facts about an attempt: about the request first, then about the
+    /// reply, and last about objects that differ from the lab.
+    #[must_use]
+    pub fn conclude(&self, journey: &Journey) -> Vec<Fact> {
+        let mut facts = self.packet_facts(journey);
+        if self.is_failing(journey) {
+            let found = deviations(&self.lab, &self.rules, journey);
+            facts.extend(
+                found
+                    .into_iter()
+                    .map(|(namespace, deviation)| Fact::Deviates {
+                        namespace,
+                        deviation,
+                    }),
+            );
+        }
+        facts
+    }
+
+    /// Returns the facts about the way of a failing request to an endpoint of a service.
+    fn service_facts(
+        &self,
+        conclusion: &Conclusion<'_>,
+        request: &PacketPath,
+        reply: Option<&PacketPath>,
+    ) -> Vec<Fact> {
+        let journey = conclusion.journey;
+        if !self.is_failing(journey) {
+            return Vec::new();
+        }
+        if !journey.verdict.is_success() {
+            return conclusion.service_facts(request, reply);
+        }
+        let result = self.unexpected.get(&journey.probe);
+        let mut facts = Vec::new();
+        if result.is_some_and(|result| result.sources) {
+            facts.extend(conclusion.masqueraded(request));
+        }
+        if result.is_some_and(|result| result.endpoints) {
+            facts.extend(conclusion.service_policies());
+        }
+        facts
+    }
+
+    /// Returns the facts about the request and the reply.
+    fn packet_facts(&self, journey: &Journey) -> Vec<Fact> {
+        let conclusion = Conclusion {
+            journey,
+            book: &self.book,
+            lab: &self.lab,
+            evidence: self.evidence,
+        };
+        let Some(request) = find_request(journey) else {
+            return vec![conclusion.unsent()];
+        };
+        let mut facts = vec![conclusion.request(request)];
+        let reply = find_reply(journey, request);
+        let is_reply_received = |packet: &PacketPath| {
+            let is_at_source = packet.hops.last().map(|hop| &hop.namespace) == Some(&journey.from);
+            is_at_source && packet.end == PathEnd::Delivered
+        };
+        if let Some(reply) = reply {
+            if icmp_meaning(request, journey).is_some() && is_reply_received(reply) {
+                // The fact about the request contains the error already.
+                facts.extend(self.service_facts(&conclusion, request, None));
+                return facts;
+            }
+            facts.push(conclusion.reply(reply, request));
+        } else if matches!(request.end, PathEnd::Delivered) {
+            facts.push(Fact::NoReply);
+        }
+        let about_reply = facts.get(1).filter(|_| reply.is_some());
+        let kept = kept_sources(&facts[0], about_reply, request, &self.rules);
+        facts.extend(kept);
+        if let Some(reply) = reply {
+            facts.extend(conclusion.later_packets(request, reply));
+        }
+        facts.extend(self.service_facts(&conclusion, request, reply));
+        facts
+    }
 }
 
 /// Returns the first packet of the request; `None` if no packet was sent.
@@ -89,36 +204,39 @@ pub fn find_reply<'j>(journey: &'j Journey, request: &PacketPath) -> Option<&'j 
     replies.clone().find(is_from_end).or_else(|| replies.next())
 }
 
-/// Returns the fact about an attempt without any packet.
-fn unsent(journey: &Journey, book: &AddressBook<'_>) -> Fact {
-    if journey.addresses.is_some() {
-        return Fact::NothingCaptured;
-    }
-    let error = journey.error.clone();
-    // Errors of destinations without a route, and of unreachable, prohibit and blackhole routes
-    // (Linux v6.12, `net/ipv4/fib_semantics.c`, `fib_props`).
-    let has_number = |number: u32| {
-        let end = format!("(os error {number})");
-        error.as_ref().is_some_and(|error| error.ends_with(&end))
-    };
-    let is_by_route = [101, 113, 13, 22].into_iter().any(has_number);
-    Fact::NothingSent {
-        namespace: journey.from.clone(),
-        no_route: has_number(101),
-        fault: is_by_route
-            .then(|| unsent_route(book.plan(), book.probe(&journey.probe)?))
-            .flatten(),
-        error,
-    }
-}
-
 /// Conclusion from one journey.
 struct Conclusion<'a> {
     journey: &'a Journey,
     book: &'a AddressBook<'a>,
+    lab: &'a LabState<'a>,
+    evidence: &'a StageEvidence,
 }
 
 impl Conclusion<'_> {
+    /// Returns the fact about an attempt without any packet.
+    fn unsent(&self) -> Fact {
+        let journey = self.journey;
+        if journey.addresses.is_some() {
+            return Fact::NothingCaptured;
+        }
+        let error = journey.error.clone();
+        // Errors of destinations without a route, and of unreachable, prohibit and blackhole routes
+        // (Linux v6.12, `net/ipv4/fib_semantics.c`, `fib_props`).
+        let has_number = |number: u32| {
+            let end = format!("(os error {number})");
+            error.as_ref().is_some_and(|error| error.ends_with(&end))
+        };
+        let is_by_route = [101, 113, 13, 22].into_iter().any(has_number);
+        Fact::NothingSent {
+            namespace: journey.from.clone(),
+            no_route: has_number(101),
+            fault: is_by_route
+                .then(|| unsent_route(self.lab, self.book.probe(&journey.probe)?))
+                .flatten(),
+            error,
+        }
+    }
+
     /// Returns the fact about the end of the request.
     fn request(&self, request: &PacketPath) -> Fact {
         let Some(hop) = request.hops.last() else {
@@ -231,7 +349,7 @@ impl Conclusion<'_> {
             ingress: ingress_interface(hop).map(|seen| seen.interface.clone()),
             source: self.named(hop.before.source),
             destination: self.named(hop.after.destination),
-            cause: Cause::new(flight, hop, self.book.plan()),
+            cause: Cause::new(flight, hop, self.lab),
             bypassed,
         }
     }
@@ -240,7 +358,7 @@ impl Conclusion<'_> {
     fn icmp_rejection(&self, flight: &PacketPath) -> Option<Rejection> {
         let reason = flight.reason.clone();
         let meaning = icmp_meaning(flight, self.journey)?;
-        let last = LastHop::new(self.book.plan(), flight, flight.hops.last()?);
+        let last = LastHop::new(self.lab, flight, flight.hops.last()?);
         Some(Rejection::Icmp {
             meaning,
             reason: reason.filter(|reason| *reason != UNSPECIFIED),
@@ -253,14 +371,20 @@ impl Conclusion<'_> {
     }
 }
 
-/// Returns the namespaces that rewrote the request but did not receive the reply.
+/// Returns the namespaces that rewrote the request but did not receive the reply. Empty if the reply
+/// was lost on the way to them.
 fn bypassed(reply: &PacketPath, request: &PacketPath) -> Vec<String> {
-    let reply_namespaces: BTreeSet<&str> = reply
-        .hops
-        .iter()
-        .map(|hop| hop.namespace.as_str())
-        .collect();
+    let namespaces = |flight: &'_ PacketPath| -> BTreeSet<String> {
+        let hops = flight.hops.iter();
+        hops.map(|hop| hop.namespace.clone()).collect()
+    };
+    let (of_reply, of_request) = (namespaces(reply), namespaces(request));
+    let is_on_the_way = !matches!(reply.end, PathEnd::Delivered | PathEnd::Rejected(_))
+        && of_reply.is_subset(&of_request);
+    if is_on_the_way {
+        return Vec::new();
+    }
     let rewriting = request.hops.iter().filter(|hop| hop.rewritten.is_some());
-    let missed = rewriting.filter(|hop| !reply_namespaces.contains(hop.namespace.as_str()));
+    let missed = rewriting.filter(|hop| !of_reply.contains(&hop.namespace));
     missed.map(|hop| hop.namespace.clone()).collect()
 }

@@ -1,4 +1,4 @@
-//! References to rules that packets matched, and the rule that marked a dropped packet.
+//! References to rules that packets matched, and the rules that marked packets.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,16 @@ pub(super) fn marking_rule(hop: &Hop) -> Option<&RuleMatch> {
     })?;
     let mark = before.get(mark_index)?;
     let mut earlier = before[..mark_index].iter().rev();
+    let jump = earlier.find(|step| step.target.as_ref() == Some(&mark.chain));
+    Some(jump.unwrap_or(mark))
+}
+
+/// Returns the jump to the rule that first set bits of the mark, or this rule itself.
+pub(super) fn marking_jump(hop: &Hop) -> Option<&RuleMatch> {
+    let is_marking = |pair: &[RuleMatch]| matches!(pair, [one, next] if next.mark & !one.mark != 0);
+    let index = hop.matches.windows(2).position(is_marking)?;
+    let mark = hop.matches.get(index)?;
+    let mut earlier = hop.matches[..index].iter().rev();
     let jump = earlier.find(|step| step.target.as_ref() == Some(&mark.chain));
     Some(jump.unwrap_or(mark))
 }

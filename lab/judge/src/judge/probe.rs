@@ -45,6 +45,24 @@ pub struct ProbeOutcome {
     pub holds: bool,
 }
 
+impl ProbeOutcome {
+    /// Whether other endpoints answered than expected.
+    #[must_use]
+    pub fn has_unexpected_endpoints(&self) -> bool {
+        let expected = self.expected.as_ref();
+        expected.is_some_and(|expected| !endpoints_hold(expected, &self.observed))
+    }
+
+    /// Whether the endpoints received another source than expected, or another source port.
+    #[must_use]
+    pub fn has_unexpected_sources(&self) -> bool {
+        let is_other = |expected: &ProbeExpectation| {
+            !verdicts_hold(expected, &self.observed) || !endpoints_hold(expected, &self.observed)
+        };
+        !self.holds && !self.expected.as_ref().is_none_or(is_other)
+    }
+}
+
 /// Returns the observed results of one probe, and the source addresses that endpoints received.
 #[must_use]
 pub fn summarize(
@@ -83,28 +101,6 @@ pub(super) fn meets_expectation(
     sources: &BTreeSet<IpAddr>,
     expected_sources: Option<&[BTreeSet<IpAddr>]>,
 ) -> bool {
-    let counts = expected.verdicts();
-    let has_counts = counts.iter().any(|(_, count)| count.is_some());
-    let verdicts_hold = !has_counts
-        || Verdict::ALL.iter().all(|verdict| {
-            let seen = observed.verdicts.get(verdict).copied().unwrap_or(0);
-            let wanted = counts
-                .iter()
-                .find(|(name, _)| *name == verdict.name())
-                .and_then(|(_, count)| *count);
-            wanted.map_or(seen == 0, |count| count.contains(seen))
-        });
-    let endpoints_hold = expected.endpoints.as_ref().is_none_or(|pods| {
-        pods.iter().all(|pod| {
-            observed
-                .endpoints
-                .iter()
-                .any(|seen| is_name_suffix(seen, pod))
-        }) && observed
-            .endpoints
-            .iter()
-            .all(|seen| pods.iter().any(|pod| is_name_suffix(seen, pod)))
-    });
     let sources_hold = expected_sources.is_none_or(|groups| {
         groups
             .iter()
@@ -116,7 +112,38 @@ pub(super) fn meets_expectation(
     let port_holds = expected
         .source_port
         .is_none_or(|port| observed.source_ports.iter().eq([&port]));
-    verdicts_hold && endpoints_hold && sources_hold && port_holds
+    verdicts_hold(expected, observed)
+        && endpoints_hold(expected, observed)
+        && sources_hold
+        && port_holds
+}
+
+fn verdicts_hold(expected: &ProbeExpectation, observed: &Observed) -> bool {
+    let counts = expected.verdicts();
+    let has_counts = counts.iter().any(|(_, count)| count.is_some());
+    !has_counts
+        || Verdict::ALL.iter().all(|verdict| {
+            let seen = observed.verdicts.get(verdict).copied().unwrap_or(0);
+            let wanted = counts
+                .iter()
+                .find(|(name, _)| *name == verdict.name())
+                .and_then(|(_, count)| *count);
+            wanted.map_or(seen == 0, |count| count.contains(seen))
+        })
+}
+
+fn endpoints_hold(expected: &ProbeExpectation, observed: &Observed) -> bool {
+    expected.endpoints.as_ref().is_none_or(|pods| {
+        pods.iter().all(|pod| {
+            observed
+                .endpoints
+                .iter()
+                .any(|seen| is_name_suffix(seen, pod))
+        }) && observed
+            .endpoints
+            .iter()
+            .all(|seen| pods.iter().any(|pod| is_name_suffix(seen, pod)))
+    })
 }
 
 /// Whether `written` is the name `full` or a suffix of its parts: `web`, `default/web` and

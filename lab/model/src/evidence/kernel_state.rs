@@ -1,8 +1,8 @@
 //! Defines the kernel state that the agent reads back from a namespace after the probes.
 
-use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
+use super::network::{LinkState, NetworkState};
 use svclab_ruleset::ipvs::VirtualServer;
 
 /// State read back from a namespace. Parts that were not requested are empty.
@@ -21,17 +21,7 @@ pub struct KernelState {
     /// Interfaces, read through netlink.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkState>,
-}
-
-/// Interface read back from the kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LinkState {
-    /// Interface name.
-    pub name: String,
-    /// Interface flags (`IFF_UP` and others, Linux v6.12 `include/uapi/linux/if.h`).
-    pub flags: u32,
-    /// Addresses with prefix lengths.
-    #[schemars(with = "Vec<String>")]
-    pub addresses: Vec<IpNetwork>,
+    /// Routing state, read through netlink; absent if it was not requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkState>,
 }

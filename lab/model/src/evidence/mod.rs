@@ -7,10 +7,12 @@ mod connection;
 mod dropped;
 mod kernel_state;
 pub mod names;
+mod network;
 mod packet;
 mod packet_kind;
 pub mod refused;
 mod stage;
+mod sysctls;
 pub mod trace;
 
 use std::collections::BTreeMap;
@@ -22,11 +24,16 @@ use crate::backend::Backend;
 pub use attempt::{Answer, Attempt, Progress, Verdict};
 pub use connection::{AddressPair, ConntrackEntry, IpvsConnection, format_address};
 pub use dropped::{DropEvidence, DroppedPacket};
-pub use kernel_state::{KernelState, LinkState};
+pub use kernel_state::KernelState;
+pub use network::{
+    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, PortState, Queue, RouteState,
+    VxlanState,
+};
 pub use packet::{Direction, MAX_PACKETS, Packet};
 pub use packet_kind::PacketKind;
 pub use refused::RejectedRequest;
 pub use stage::{MAX_STAGES, StageEvidence, StepEvidence};
+pub use sysctls::KERNEL_DEFAULTS;
 pub use trace::TraceEvent;
 
 /// Evidence of one run of a plan.

@@ -8,7 +8,6 @@ pub mod health;
 mod link;
 mod probe;
 mod real_proxy;
-mod routing;
 mod size;
 mod stage;
 mod typed;
@@ -19,15 +18,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 pub use crate::backend::Backend;
+pub use crate::mac::Mac;
+pub use crate::routing::{MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule};
 pub use forget::{ConntrackFilter, ReplySource};
 pub use health::HealthCheck;
-pub use link::{Link, LinkKind, Mac};
+pub use link::{Link, LinkKind};
 pub use probe::{
     Count, Lifetime, MAX_DATAGRAM_BYTES, MAX_STREAM_BYTES, MaxWait, Probe, ProbeProtocol, Server,
     ServerKind, Target,
 };
 pub use real_proxy::{API_ADDRESS, Mode, NFTABLES_TABLE, RealProxy, SyncTarget};
-pub use routing::{MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule};
 
 pub use stage::{ApiUpdate, Delta, Stage, Step, delta};
 use svclab_ruleset::input::Input;
@@ -198,8 +198,8 @@ pub struct Sysctl {
 pub struct EvidenceRequest {
     /// Namespaces in which to capture all packets.
     pub packets: Vec<String>,
-    /// Namespaces in which to trace netfilter, conntrack and IPVS for each packet, and to record
-    /// the packets that the kernel drops.
+    /// Namespaces in which to trace netfilter, conntrack and IPVS for each packet, to record the
+    /// packets that the kernel drops, and to read interfaces, routes and neighbours back afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<String>,
     /// Namespaces in which to compare kernel counters (`/proc/net/netstat`, `/proc/net/snmp`)

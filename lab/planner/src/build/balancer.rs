@@ -300,7 +300,7 @@ fn add_security_group(objects: &mut BalancerObjects, balancer: &Balancer) {
     filter.append(
         &chain,
         format!(
-            "-m comment --comment \"security group of {}\" -j DROP",
+            "-m comment --comment \"securityGroup of {}\" -j DROP",
             balancer.name
         ),
     );

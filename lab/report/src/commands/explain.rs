@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::conclusion::render_facts;
 use svclab_journey::journey::Journey;
-use svclab_judge::{AddressBook, Fact, conclude};
+use svclab_judge::{Explainer, Fact, ProbeOutcome};
+use svclab_model::evidence::Evidence;
 use svclab_runner::run::Prepared;
 
 pub use crate::case_head::CaseHead;
@@ -51,10 +52,10 @@ impl StageJourneys {
     pub fn new(
         step: Option<&str>,
         journeys: impl IntoIterator<Item = Journey>,
-        book: &AddressBook<'_>,
+        explainer: &Explainer<'_>,
     ) -> Self {
         let explained = journeys.into_iter().map(|journey| {
-            let facts = conclude(&journey, book);
+            let facts = explainer.conclude(&journey);
             ExplainedJourney {
                 conclusion: render_facts(&facts),
                 facts,
@@ -68,13 +69,19 @@ impl StageJourneys {
     }
 
     /// Explains the journeys of each stage of a case.
-    pub fn from_case(
-        prepared: &Prepared,
+    /// `outcomes` are the results of the probes, if the evidence was judged.
+    pub fn from_case<'a>(
+        prepared: &'a Prepared,
+        evidence: &'a Evidence,
+        outcomes: impl IntoIterator<Item = &'a ProbeOutcome> + Clone,
         journeys: impl IntoIterator<Item = Vec<Journey>>,
     ) -> Vec<Self> {
-        let journeys = journeys.into_iter().zip(prepared.books()).enumerate();
+        let explainers = prepared.explainers(evidence, outcomes);
+        let journeys = journeys.into_iter().zip(explainers).enumerate();
         journeys
-            .map(|(stage, (journeys, book))| Self::new(prepared.step_name(stage), journeys, &book))
+            .map(|(stage, (journeys, explainer))| {
+                Self::new(prepared.step_name(stage), journeys, &explainer)
+            })
             .collect()
     }
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::commands::explain::StageJourneys;
 use svclab_model::evidence::Evidence;
+use svclab_runner::results::CaseResult;
 use svclab_runner::run::CaseEvidence;
 
 /// Name and version of the schema.
@@ -26,14 +27,20 @@ pub(crate) struct EvidenceDocument<'e> {
     stages: Vec<StageJourneys>,
 }
 
-impl<'e> From<&'e CaseEvidence> for EvidenceDocument<'e> {
-    fn from(seen: &'e CaseEvidence) -> Self {
+impl<'e> EvidenceDocument<'e> {
+    /// Creates the document of a case with its result.
+    pub(crate) fn new(result: &CaseResult, seen: &'e CaseEvidence) -> Self {
         Self {
             schema: SCHEMA,
             case: &seen.case,
             kernel: &seen.kernel,
             evidence: &seen.evidence,
-            stages: StageJourneys::from_case(&seen.prepared, seen.journeys.iter().cloned()),
+            stages: StageJourneys::from_case(
+                &seen.prepared,
+                &seen.evidence,
+                &result.probes,
+                seen.journeys.iter().cloned(),
+            ),
         }
     }
 }

@@ -97,7 +97,7 @@ impl Folder {
         })?;
         write_file(&path.join("evidence.json"), |out| {
             let mut out = PrintableWriter::new(out, TextKind::Json);
-            serde_json::to_writer(&mut out, &EvidenceDocument::from(seen))?;
+            serde_json::to_writer(&mut out, &EvidenceDocument::new(result, seen))?;
             out.write_all(b"\n")?;
             out.flush()
         })?;

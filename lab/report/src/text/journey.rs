@@ -10,7 +10,7 @@ use crate::text::conclusion::{render_facts, render_rewrite};
 use crate::text::journey_groups::{group_journeys, is_success};
 use crate::text::{count, push_wrapped, strip_colours};
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd};
-use svclab_judge::{AddressBook, conclude, find_reply, find_request};
+use svclab_judge::{Explainer, find_reply, find_request};
 use svclab_model::evidence::{AddressPair, Progress};
 use svclab_runner::results::{CaseResult, CaseStatus};
 use svclab_runner::run::CaseEvidence;
@@ -34,16 +34,16 @@ pub fn render_case_journeys(result: &CaseResult, seen: &CaseEvidence) -> String 
     let expected = Some(result.result == CaseStatus::Pass);
     let (case, kernel) = (seen.case.clone(), seen.kernel.clone());
     let head = CaseHead::new(case, kernel, expected, &seen.evidence);
-    let books = seen.prepared.books();
-    let renderer = |book| JourneyRenderer {
-        book,
-        verbose: false,
-        brief: false,
-    };
-    let stages = seen.journeys.iter().zip(books).enumerate();
-    let texts = stages.map(|(stage, (journeys, book))| {
+    let explainers = seen.prepared.explainers(&seen.evidence, &result.probes);
+    let stages = seen.journeys.iter().zip(explainers).enumerate();
+    let texts = stages.map(|(stage, (journeys, explainer))| {
         let step = seen.prepared.step_name(stage);
-        renderer(book).render_stage(&head, step, journeys.iter())
+        let renderer = JourneyRenderer {
+            explainer: &explainer,
+            verbose: false,
+            brief: false,
+        };
+        renderer.render_stage(&head, step, journeys.iter())
     });
     strip_colours(&texts.collect::<String>())
 }
@@ -51,8 +51,8 @@ pub fn render_case_journeys(result: &CaseResult, seen: &CaseEvidence) -> String 
 /// Renderer of journeys.
 #[derive(Debug, Clone, Copy)]
 pub struct JourneyRenderer<'a> {
-    /// Address book with the names of addresses.
-    pub book: AddressBook<'a>,
+    /// Explainer of the stage.
+    pub explainer: &'a Explainer<'a>,
     /// Whether to print every rule and packet, not only those that matter.
     pub verbose: bool,
     /// Whether to print only the explanation of successful connections.
@@ -96,7 +96,11 @@ impl JourneyRenderer<'_> {
     /// printed once. Colours are escape sequences.
     #[must_use]
     pub fn render_journeys<'j>(&self, journeys: impl Iterator<Item = &'j Journey>) -> String {
-        let groups = group_journeys(journeys, |journey| self.sentences(journey).join("\n"));
+        let groups = group_journeys(
+            journeys,
+            |journey| self.sentences(journey).join("\n"),
+            |journey| self.explainer.is_failing(journey),
+        );
         let mut text = String::new();
         for (journey, group_size) in groups {
             if !text.is_empty() {
@@ -108,7 +112,7 @@ impl JourneyRenderer<'_> {
     }
 
     fn sentences(&self, journey: &Journey) -> Vec<String> {
-        render_facts(&conclude(journey, &self.book))
+        render_facts(&self.explainer.conclude(journey))
     }
 
     fn push_journey(&self, text: &mut String, journey: &Journey, group_size: usize) {

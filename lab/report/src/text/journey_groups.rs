@@ -7,10 +7,11 @@ use svclab_journey::journey::Journey;
 use svclab_model::evidence::format_address;
 
 /// Groups journeys of a probe with the same verdict and the same explanation. Returns the first of
-/// each group with the size of the group. Groups of failed attempts come first.
+/// each group with the size of the group. Groups of failing attempts come first.
 pub(super) fn group_journeys<'j>(
     journeys: impl Iterator<Item = &'j Journey>,
     explain: impl Fn(&Journey) -> String,
+    is_failing: impl Fn(&Journey) -> bool,
 ) -> Vec<(&'j Journey, usize)> {
     let mut groups: Vec<(String, &Journey, usize)> = Vec::new();
     for journey in journeys {
@@ -21,7 +22,7 @@ pub(super) fn group_journeys<'j>(
             None => groups.push((key, journey, 1)),
         }
     }
-    groups.sort_by_key(|(_, journey, _)| is_success(journey));
+    groups.sort_by_key(|(_, journey, _)| !is_failing(journey));
     let groups = groups.into_iter();
     groups.map(|(_, journey, count)| (journey, count)).collect()
 }
@@ -113,7 +114,7 @@ mod tests {
             let hop = &journey.packets[0].hops[0];
             format!("SYN became {} from {}", hop.after, hop.before.source)
         };
-        let groups = group_journeys(journeys.iter(), explain);
+        let groups = group_journeys(journeys.iter(), explain, |journey| !is_success(journey));
         let numbers: Vec<(u32, usize)> = groups
             .iter()
             .map(|(journey, count)| (journey.number, *count))

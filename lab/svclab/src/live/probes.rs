@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::messages::{OutputForm, ProbeReport, ProbeRequest, RenderedJourneys};
 use svclab_journey::journey::{Journey, journeys};
-use svclab_judge::{AddressBook, summarize};
-use svclab_model::evidence::{Attempt, Evidence};
+use svclab_judge::{AddressBook, Explainer, summarize};
+use svclab_model::evidence::{Attempt, Evidence, StageEvidence};
 use svclab_model::plan::{Delta, EvidenceRequest, Probe, Stage};
 use svclab_planner::build::plan_probe;
 use svclab_report::explain::{CaseHead, CaseJourneys, StageJourneys};
@@ -140,12 +140,15 @@ impl RunningLab {
         form: OutputForm,
     ) -> RenderedJourneys {
         let Prepared { plan, cluster, .. } = &self.prepared;
-        let stages = evidence.stages.iter();
-        let journeys: Vec<Journey> = stages
-            .flat_map(|seen| journeys(plan, probes, seen))
+        // A running lab runs its probes in one stage.
+        let first = StageEvidence::default();
+        let seen = evidence.stages.first().unwrap_or(&first);
+        let journeys: Vec<Journey> = journeys(plan, probes, seen)
+            .into_iter()
             .filter(|journey| probe_name.is_none_or(|wanted| journey.probe == wanted))
             .collect();
         let book = AddressBook::new(cluster, plan).with_probes(probes);
+        let explainer = Explainer::new(book, seen);
         let head = CaseHead::new(
             self.prepared.case.id.clone(),
             self.kernel.clone(),
@@ -154,12 +157,12 @@ impl RunningLab {
         );
         match form {
             OutputForm::Data => {
-                let stages = vec![StageJourneys::new(None, journeys, &book)];
+                let stages = vec![StageJourneys::new(None, journeys, &explainer)];
                 RenderedJourneys::Data(Box::new(CaseJourneys { head, stages }))
             }
             OutputForm::Text { verbose } => {
                 let telling = JourneyRenderer {
-                    book,
+                    explainer: &explainer,
                     verbose,
                     brief: false,
                 };

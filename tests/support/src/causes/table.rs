@@ -108,7 +108,7 @@ pub(super) const CAUSES: &[Cause] = &[
             &[REMOVE_SURPLUS_RULE],
             &[Undo::WithoutLine {
                 namespace: "fabric",
-                line: "-A SOURCE-node-2 -m comment --comment \"source check of node-2\" -j DROP",
+                line: "-A SOURCE-node-2 -m comment --comment \"foreignSources of node-2\" -j DROP",
             }],
         ],
     },
@@ -362,7 +362,7 @@ pub(super) const CAUSES: &[Cause] = &[
         allowed: &[SOURCE_OF_BALANCER, SET_POLICY_CLUSTER],
         remedies: &[&[Undo::WithoutLine {
             namespace: "internet",
-            line: "-A SG-clb -m comment --comment \"security group of clb\" -j DROP",
+            line: "-A SG-clb -m comment --comment \"securityGroup of clb\" -j DROP",
         }]],
     },
     // S0, S1: the loop, which the policy causes: the rule that Local adds precedes the mark. A

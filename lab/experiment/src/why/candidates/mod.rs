@@ -16,7 +16,7 @@ use faults::fault_changes;
 pub(super) use met::Met;
 use routes::route_changes;
 use svclab_journey::journey::{Hop, Journey, PacketPath};
-use svclab_judge::{AddressBook, Fact, conclude};
+use svclab_judge::{AddressBook, Explainer, Fact};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::Plan;
 use svclab_planner::cluster::Cluster;
@@ -28,6 +28,7 @@ pub(super) struct Failures<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) plan: &'a Plan,
     pub(super) book: &'a AddressBook<'a>,
+    pub(super) explainer: &'a Explainer<'a>,
     pub(super) journeys: Vec<&'a Journey>,
 }
 
@@ -71,7 +72,7 @@ pub(super) fn candidates(failures: &Failures<'_>) -> Candidates {
     for fact in failures
         .journeys
         .iter()
-        .flat_map(|journey| conclude(journey, failures.book))
+        .flat_map(|journey| failures.explainer.conclude(journey))
     {
         // Connections that went alike have the same facts, except for their source ports.
         if !facts.contains(&fact) {

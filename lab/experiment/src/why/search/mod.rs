@@ -24,7 +24,7 @@ use crate::Progress;
 use crate::bench::LabChoice;
 use restorations::Restorations;
 use svclab_journey::journey::Journey;
-use svclab_judge::{conclude, summarize};
+use svclab_judge::summarize;
 use svclab_model::evidence::Evidence;
 use svclab_runner::kernel::KernelError;
 use svclab_runner::results::RunError;
@@ -179,13 +179,14 @@ impl<'a> Search<'a> {
         let prepared = &self.request.prepared;
         let journeys = prepared.journeys(evidence);
         let explain = |probe: &str| {
-            let mut stages = journeys.iter().zip(prepared.books()).enumerate();
-            stages.find_map(|(index, (stage, book))| {
+            let explainers = prepared.explainers(evidence, []);
+            let mut stages = journeys.iter().zip(explainers).enumerate();
+            stages.find_map(|(index, (stage, explainer))| {
                 let is_wrong = |journey: &&Journey| {
                     journey.probe == probe && is_failure(&self.before, index, journey)
                 };
                 let failure = stage.iter().find(is_wrong)?;
-                Some(conclude(failure, &book))
+                Some(explainer.conclude(failure))
             })
         };
         let failing = self.before.failing_probes().into_iter();
@@ -247,8 +248,9 @@ impl<'a> Search<'a> {
         let (mut deciding, mut matched, mut rewriting) = (Vec::new(), Vec::new(), Vec::new());
         let mut met = Met::default();
         let outcome = self.goals.compare(prepared, evidence);
-        let stages = stages.zip(&journeys).zip(prepared.books()).enumerate();
-        for (index, (((case, stage), journeys), book)) in stages {
+        let explainers = prepared.books().zip(prepared.explainers(evidence, []));
+        let stages = stages.zip(&journeys).zip(explainers).enumerate();
+        for (index, (((case, stage), journeys), (book, explainer))) in stages {
             let wrong = |journey: &&Journey| {
                 is_failure(&outcome, index, journey) && self.is_examined(&journey.probe)
             };
@@ -261,6 +263,7 @@ impl<'a> Search<'a> {
                 cluster: stage.cluster,
                 plan: stage.plan,
                 book: &book,
+                explainer: &explainer,
                 journeys: wrong,
             };
             let Candidates {

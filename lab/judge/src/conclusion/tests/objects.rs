@@ -278,7 +278,8 @@ fn rejection_names_route_or_neighbour() {
     let mut plan = plan();
     let flight = received("10.1.0.77", PathEnd::Rejected(Vec::new()));
     let rejection = |plan: &Plan, meaning| {
-        let last = LastHop::new(plan, &flight, &flight.hops[0]).unwrap();
+        let lab = LabState::new(plan, None);
+        let last = LastHop::new(&lab, &flight, &flight.hops[0]).unwrap();
         last.rejection(meaning)
     };
     let interface = "eth1".to_owned();

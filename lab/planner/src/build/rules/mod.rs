@@ -476,7 +476,7 @@ fn source_check_rules(cluster: &Cluster) -> (IptablesScript, IptablesScript) {
             }
             filter.append(
                 &chain,
-                format!("-m comment --comment \"source check of {port}\" -j DROP"),
+                format!("-m comment --comment \"foreignSources of {port}\" -j DROP"),
             );
             filter.append("FORWARD", &entry);
         }

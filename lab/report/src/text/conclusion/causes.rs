@@ -115,6 +115,12 @@ pub(super) fn render_fault(fault: &Fault) -> String {
             neighbour,
             address: None,
         } => format!("{interface} has no entry for the neighbour {neighbour}"),
+        Fault::IpsecPolicy { destination } => {
+            format!("an IPsec policy (xfrm) refused the packet to {destination}")
+        }
+        Fault::IngressRule { rule, device } => {
+            format!("{} in a chain of the device {device}", render_rule(rule))
+        }
         Fault::VirtualServer {
             address,
             servers: 0,
@@ -145,18 +151,16 @@ fn render_route(lookup: &RouteLookup) -> String {
     format!("no route to {address}{unused}")
 }
 
-/// Renders the route of the lab that the kernel did not use. `None` if the lab has no such route.
+/// Renders the route of the kernel that did not apply. `None` if the kernel has no such route.
 fn render_unused(lookup: &RouteLookup) -> Option<String> {
     let configured = match &lookup.decision {
         RouteDecision::Local { interface } => {
-            format!("the lab gives this address to {interface}")
+            format!("the address belongs to {interface}")
         }
-        RouteDecision::Unicast { route, .. } => format!("the lab has the route `{route}`"),
+        RouteDecision::Unicast { route, .. } => format!("the kernel has the route `{route}`"),
         _ => return None,
     };
-    Some(format!(
-        "{configured}, which may have been changed, or its interface may be down"
-    ))
+    Some(format!("after the probes, {configured}"))
 }
 
 /// Renders the route or the routing rule that refuses packets to an address. `None` if there is
@@ -193,8 +197,7 @@ fn render_reverse_path(lookup: &RouteLookup, ingress: Option<&str>) -> String {
         } => {
             if ingress.is_some_and(|ingress| interfaces.iter().any(|name| name == ingress)) {
                 return format!(
-                    "the kernel did not use the lab's route `{route}` to the source {source}, \
-                     which may have been changed"
+                    "after the probes, the kernel has the route `{route}` to the source {source}"
                 );
             }
             let rule = lookup.rule.as_ref();

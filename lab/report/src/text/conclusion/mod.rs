@@ -1,10 +1,14 @@
 //! Renders facts about packets as sentences.
 
 mod causes;
+mod deviations;
+mod service;
 #[cfg(test)]
 mod tests;
 
 use causes::{render_cause, render_fault};
+use deviations::render_deviation;
+use service::render_service_fact;
 use svclab_journey::journey::{Hop, Kind, Rewrite, SysctlValue};
 use svclab_judge::{
     Cause, DropKind, Fact, Fault, IcmpMeaning, KeptSourceReason, NamedAddress, Rejection,
@@ -107,6 +111,15 @@ fn render_fact(fact: &Fact) -> String {
             let reason = render_kept_source_reason(reason);
             format!("{namespace} kept source {source}{reason}")
         }
+        Fact::NotTranslated { .. }
+        | Fact::Masqueraded { .. }
+        | Fact::NotMasqueraded { .. }
+        | Fact::Balanced { .. }
+        | Fact::LimitedEndpoints { .. } => render_service_fact(fact),
+        Fact::Deviates {
+            namespace,
+            deviation,
+        } => render_deviation(namespace, deviation),
     }
 }
 

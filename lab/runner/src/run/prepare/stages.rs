@@ -2,7 +2,7 @@
 
 use super::Prepared;
 use svclab_journey::journey::{Journey, journeys};
-use svclab_judge::{AddressBook, JudgedStage};
+use svclab_judge::{AddressBook, Explainer, JudgedStage, ProbeOutcome};
 use svclab_model::evidence::Evidence;
 
 impl Prepared {
@@ -27,6 +27,17 @@ impl Prepared {
             let probes = planned.map_or(&[][..], |planned| &planned.probes);
             AddressBook::new(stage.cluster, stage.plan).with_probes(probes)
         })
+    }
+
+    /// Returns the explainer of each stage with evidence. `outcomes` are the results of the probes of
+    /// all stages, if the evidence was judged.
+    pub fn explainers<'a>(
+        &'a self,
+        evidence: &'a Evidence,
+        outcomes: impl IntoIterator<Item = &'a ProbeOutcome> + Clone,
+    ) -> impl Iterator<Item = Explainer<'a>> {
+        let stages = self.books().zip(&evidence.stages);
+        stages.map(move |(book, seen)| Explainer::new(book, seen).with_outcomes(outcomes.clone()))
     }
 
     /// Returns the name of the step that leads to a stage. `None` for the first stage.

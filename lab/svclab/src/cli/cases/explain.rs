@@ -12,6 +12,7 @@ use crate::live::{
 };
 use svclab_diagnostic::exit_code;
 use svclab_journey::journey::Journey;
+use svclab_judge::ProbeOutcome;
 use svclab_report::explain::{CaseHead, CaseJourneys, Journeys, StageJourneys};
 use svclab_report::journey::JourneyRenderer;
 use svclab_runner::kernel::KernelChoice;
@@ -159,10 +160,14 @@ pub(crate) fn render_text(
         .iter()
         .map(|case| {
             let head = case_head(case, judged);
-            let stages = case.journeys.iter().zip(case.prepared.books()).enumerate();
-            let texts = stages.map(|(stage, (journeys, book))| {
+            let outcomes = outcomes(case, judged);
+            let explainers = case
+                .prepared
+                .explainers(&case.evidence, outcomes.iter().copied());
+            let stages = case.journeys.iter().zip(explainers).enumerate();
+            let texts = stages.map(|(stage, (journeys, explainer))| {
                 let renderer = JourneyRenderer {
-                    book,
+                    explainer: &explainer,
                     verbose,
                     brief: cases.len() > 1,
                 };
@@ -183,10 +188,17 @@ pub(crate) fn render_text(
 pub(crate) fn case_journeys(case: &ExplainedCase, probes: &[String], judged: bool) -> CaseJourneys {
     let journeys = case.journeys.iter();
     let selected = journeys.map(|journeys| select_journeys(journeys, probes).cloned().collect());
+    let outcomes = outcomes(case, judged);
+    let outcomes = outcomes.iter().copied();
     CaseJourneys {
         head: case_head(case, judged),
-        stages: StageJourneys::from_case(&case.prepared, selected),
+        stages: StageJourneys::from_case(&case.prepared, &case.evidence, outcomes, selected),
     }
+}
+
+/// Returns the results of the probes, if the case was judged.
+fn outcomes(case: &ExplainedCase, judged: bool) -> Vec<&ProbeOutcome> {
+    case.judgement.probes().filter(|_| judged).collect()
 }
 
 fn case_head(case: &ExplainedCase, judged: bool) -> CaseHead {

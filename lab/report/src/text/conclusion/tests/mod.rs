@@ -1,5 +1,8 @@
 //! Tests the sentences about packets, and that every known drop has one.
 
+mod deviations;
+mod service;
+
 use std::collections::BTreeMap;
 
 use super::causes::describe_kind;
@@ -66,6 +69,8 @@ fn route(text: &str, interface: &str) -> RouteDecision {
         route: text.to_owned(),
         interfaces: vec![interface.to_owned()],
         via: None,
+        source: None,
+        mtu: None,
     }
 }
 
@@ -224,6 +229,13 @@ fn facts_other_objects_at_fault_are_named() {
         neighbour: "10.244.1.0".parse().unwrap(),
         address: address.map(|address| address.parse().unwrap()),
     };
+    let ingress = Fault::IngressRule {
+        rule: rule(),
+        device: "eth0".to_owned(),
+    };
+    let ipsec = Fault::IpsecPolicy {
+        destination: "10.244.2.10".parse().unwrap(),
+    };
     let drop = |kind, reason, function, fault| kernel(kind, Some(fault), reason, function);
     let (none, bridging) = ("NOT_SPECIFIED", DropKind::BridgeNoPort);
     insta::assert_snapshot!(render([
@@ -260,6 +272,13 @@ fn facts_other_objects_at_fault_are_named() {
             vxlan(Some("0a:58:00:00:00:63"))
         ),
         drop(DropKind::VxlanNoRemote, none, "vxlan_xmit", vxlan(None)),
+        drop(
+            DropKind::Netfilter,
+            "NETFILTER_DROP",
+            "nft_do_chain",
+            ingress
+        ),
+        drop(DropKind::Ipsec, "XFRM_POLICY", "ip_forward", ipsec),
     ]));
 }
 

@@ -3,13 +3,15 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Route with at most one next hop.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Route {
     /// Destination network. A default route has prefix length 0.
+    #[schemars(with = "String")]
     pub to: IpNetwork,
     /// Next hop. `None` if the destination is on the link itself.
     pub via: Option<IpAddr>,
@@ -34,10 +36,11 @@ pub struct Route {
 }
 
 /// Multipath route. Each connection uses one of the next hops.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MultipathRoute {
     /// Destination network.
+    #[schemars(with = "String")]
     pub to: IpNetwork,
     /// Next hops, of the same address family as `to`.
     pub next_hops: Vec<NextHop>,
@@ -53,7 +56,7 @@ pub struct MultipathRoute {
 }
 
 /// Next hop of a multipath route.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NextHop {
     /// Address of the next hop. `None` if the destination is on the link itself.
@@ -95,7 +98,7 @@ impl std::fmt::Display for MultipathRoute {
 }
 
 /// Type of a route, which determines the action on matching packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RouteKind {
     /// Forwards the packets.
@@ -164,7 +167,7 @@ impl std::fmt::Display for Route {
 }
 
 /// Routing rule, which selects the routing table for packets.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RoutingRule {
     /// Priority. The kernel evaluates rules with low numbers first.
@@ -177,9 +180,11 @@ pub struct RoutingRule {
     pub inverted: bool,
     /// Source network. `None` matches all sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub from: Option<IpNetwork>,
     /// Destination network. `None` matches all destinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub to: Option<IpNetwork>,
     /// Mark and mask. `None` matches all marks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -198,7 +203,7 @@ pub struct RoutingRule {
 }
 
 /// Action of a routing rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RoutingAction {
     /// Looks the route up in the table with this number.
@@ -235,6 +240,10 @@ impl std::fmt::Display for RoutingRule {
             write!(f, " oif {dev}")?;
         }
         match self.action {
+            // The names of iproute2 (v6.12, `lib/rt_names.c`, `rtnl_rttable_hash`).
+            RoutingAction::Table(253) => f.write_str(" lookup default")?,
+            RoutingAction::Table(254) => f.write_str(" lookup main")?,
+            RoutingAction::Table(255) => f.write_str(" lookup local")?,
             RoutingAction::Table(table) => write!(f, " lookup {table}")?,
             RoutingAction::Blackhole => f.write_str(" blackhole")?,
             RoutingAction::Unreachable => f.write_str(" unreachable")?,

@@ -1,24 +1,26 @@
-//! Looks up routes in the plan of a namespace as the kernel does: routing rules by priority, then
+//! Looks up routes in the state of a namespace as the kernel does: routing rules by priority, then
 //! the longest prefix in each table (Linux v6.12, `net/core/fib_rules.c`, `fib_rules_lookup`, and
 //! `net/ipv4/fib_trie.c`, `fib_table_lookup`).
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use svclab_model::plan::{MultipathRoute, Namespace, Route, RouteKind, RoutingAction, RoutingRule};
+use svclab_model::evidence::{NetworkState, RouteState};
+use svclab_model::plan::{MultipathRoute, RouteKind, RoutingAction, RoutingRule};
 
 /// Numbers of the tables `local`, `main` and `default` (Linux v6.12,
 /// `include/uapi/linux/rtnetlink.h`, `RT_TABLE_LOCAL` and others).
-const LOCAL_TABLE: u32 = 255;
-const MAIN_TABLE: u32 = 254;
-const DEFAULT_TABLE: u32 = 253;
+pub(super) const LOCAL_TABLE: u32 = 255;
+pub(super) const MAIN_TABLE: u32 = 254;
+pub(super) const DEFAULT_TABLE: u32 = 253;
 
 /// Packet whose route is looked up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RouteQuery<'q> {
+pub(crate) struct RouteQuery<'q> {
     pub source: IpAddr,
     pub destination: IpAddr,
     /// Netfilter mark.
@@ -27,7 +29,7 @@ pub(super) struct RouteQuery<'q> {
     pub ingress: &'q str,
 }
 
-/// Result of a route lookup in the plan of a namespace.
+/// Result of a route lookup in the state of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteLookup {
@@ -68,6 +70,12 @@ pub enum RouteDecision {
         /// next hops.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         via: Option<IpAddr>,
+        /// Source address of packets that the namespace sends; absent if the kernel chooses it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<IpAddr>,
+        /// MTU of the route in bytes; absent if the MTU of the interface applies.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mtu: Option<u32>,
     },
     /// A route refuses packets.
     Refusal {
@@ -81,39 +89,29 @@ pub enum RouteDecision {
 }
 
 impl RouteLookup {
-    pub(super) fn new(namespace: &Namespace, query: RouteQuery<'_>) -> Self {
-        let default_rules = [
-            (0, LOCAL_TABLE),
-            (32_766, MAIN_TABLE),
-            (32_767, DEFAULT_TABLE),
-        ];
-        let mut steps: Vec<(u32, Option<&RoutingRule>, RoutingAction)> = default_rules
-            .map(|(priority, table)| (priority, None, RoutingAction::Table(table)))
-            .to_vec();
-        let rules = namespace.routing_rules.iter();
-        let matching = rules.filter(|rule| matches(rule, query));
-        steps.extend(matching.map(|rule| (rule.priority, Some(rule), rule.action)));
-        // A later rule of the same priority comes after the earlier ones.
-        steps.sort_by_key(|(priority, ..)| *priority);
+    pub(crate) fn new(state: &NetworkState, query: RouteQuery<'_>) -> Self {
+        let mut rules: Vec<&RoutingRule> = state.routing_rules.iter().collect();
+        // The kernel keeps the order of rules with the same priority.
+        rules.sort_by_key(|rule| rule.priority);
         let (mut tables, mut thrown) = (Vec::new(), Vec::new());
-        for (_, rule, action) in steps {
+        for rule in rules.into_iter().filter(|rule| matches(rule, query)) {
             let found = |decision, thrown| Self {
                 address: query.destination,
                 decision,
-                rule: rule.map(ToString::to_string),
+                rule: (!is_default(rule)).then(|| rule.to_string()),
                 thrown,
             };
-            let RoutingAction::Table(table) = action else {
+            let RoutingAction::Table(table) = rule.action else {
                 return found(RouteDecision::RuleRefusal, thrown);
             };
             if !tables.contains(&table) {
                 tables.push(table);
             }
-            let Some(entry) = longest_match(namespace, table, query.destination) else {
+            let Some(entry) = longest_match(state, table, query.destination) else {
                 continue;
             };
             let is_suppressed = rule
-                .and_then(|rule| rule.suppress_prefix_length)
+                .suppress_prefix_length
                 .is_some_and(|length| u32::from(entry.prefix) <= length);
             match entry.decision {
                 _ if is_suppressed => {}
@@ -128,6 +126,60 @@ impl RouteLookup {
             thrown,
         }
     }
+}
+
+impl RouteDecision {
+    /// Whether two decisions have the same effect on packets. The texts of the routes may differ.
+    pub(crate) fn is_equivalent(&self, other: &Self) -> bool {
+        let kind = |route: &str| route.split(' ').next().map(str::to_owned);
+        match (self, other) {
+            (
+                Self::Unicast {
+                    interfaces,
+                    via,
+                    source,
+                    mtu,
+                    ..
+                },
+                Self::Unicast {
+                    interfaces: other_interfaces,
+                    via: other_via,
+                    source: other_source,
+                    mtu: other_mtu,
+                    ..
+                },
+            ) => {
+                interfaces == other_interfaces
+                    && via == other_via
+                    && source == other_source
+                    && mtu == other_mtu
+            }
+            (Self::Refusal { route, .. }, Self::Refusal { route: other, .. }) => {
+                kind(route) == kind(other)
+            }
+            (Self::None { .. }, Self::None { .. }) => true,
+            _ => self == other,
+        }
+    }
+}
+
+/// Whether the kernel adds the rule itself (Linux v6.12, `net/ipv4/fib_rules.c`,
+/// `fib_default_rules_init`).
+fn is_default(rule: &RoutingRule) -> bool {
+    let is_plain = rule.from.is_none()
+        && rule.to.is_none()
+        && rule.mark.is_none()
+        && rule.input_interface.is_none()
+        && rule.output_interface.is_none()
+        && rule.suppress_prefix_length.is_none()
+        && !rule.inverted;
+    let default = match rule.action {
+        RoutingAction::Table(LOCAL_TABLE) => 0,
+        RoutingAction::Table(MAIN_TABLE) => 32_766,
+        RoutingAction::Table(DEFAULT_TABLE) => 32_767,
+        _ => return false,
+    };
+    is_plain && rule.priority == default
 }
 
 /// Entry of a routing table.
@@ -156,79 +208,18 @@ fn matches(rule: &RoutingRule, query: RouteQuery<'_>) -> bool {
 }
 
 /// Returns the entry of a table with the longest prefix and then the lowest metric.
-fn longest_match(namespace: &Namespace, table: u32, to: IpAddr) -> Option<Entry> {
-    let table_of = |number: Option<u32>| number.unwrap_or(MAIN_TABLE);
-    let routes = namespace.routes.iter();
-    let routes = routes.filter(|route| table_of(route.table) == table && route.to.contains(to));
-    let routes = routes.filter(|route| is_up(namespace, &route.dev));
-    let mut entries: Vec<Entry> = routes.map(|route| Entry::new(route, table)).collect();
-    let multipath = namespace.multipath_routes.iter();
-    let multipath =
-        multipath.filter(|route| table_of(route.table) == table && route.to.contains(to));
-    entries.extend(multipath.map(Entry::from_multipath));
-    match table {
-        LOCAL_TABLE => entries.extend(local_entry(namespace, to)),
-        MAIN_TABLE => entries.extend(connected_entries(namespace, to)),
-        _ => {}
-    }
-    entries
-        .into_iter()
-        .min_by_key(|entry| (u8::MAX - entry.prefix, entry.metric))
-}
-
-/// Whether an interface is up. The kernel removes the routes of an interface that is down. A route
-/// that refuses packets has no interface.
-fn is_up(namespace: &Namespace, interface: &str) -> bool {
-    let mut links = namespace.links.iter();
-    !links.any(|link| link.name == interface && link.down)
-}
-
-fn local_entry(namespace: &Namespace, to: IpAddr) -> Option<Entry> {
-    let links = namespace.links.iter();
-    let addresses = links.flat_map(|link| link.addresses.iter().map(|own| (own, &*link.name)));
-    let loopback = namespace.loopback.iter().map(|own| (own, "lo"));
-    let mut addresses = addresses.chain(loopback);
-    let interface = if to.is_loopback() {
-        "lo"
-    } else {
-        addresses.find(|(own, _)| own.ip() == to)?.1
+fn longest_match(state: &NetworkState, table: u32, to: IpAddr) -> Option<Entry> {
+    let is_entry = |network: IpNetwork, own: Option<u32>| {
+        own.unwrap_or(MAIN_TABLE) == table && network.contains(to)
     };
-    Some(Entry {
-        prefix: if to.is_ipv4() { 32 } else { 128 },
-        metric: 0,
-        text: String::new(),
-        decision: Some(RouteDecision::Local {
-            interface: interface.to_owned(),
-        }),
-    })
-}
-
-/// Returns the routes that the kernel adds for the subnets of interface addresses.
-fn connected_entries(namespace: &Namespace, to: IpAddr) -> impl Iterator<Item = Entry> + '_ {
-    let links = namespace.links.iter().filter(|link| !link.down);
-    let subnets = links.flat_map(|link| link.addresses.iter().map(move |own| (link, own)));
-    let subnets = subnets.filter(move |(link, own)| {
-        let is_removed = |(network, interface): &(IpNetwork, String)| {
-            network.network() == own.network()
-                && network.prefix() == own.prefix()
-                && *interface == link.name
-        };
-        // An address with the longest prefix has no subnet.
-        let longest = if own.is_ipv4() { 32 } else { 128 };
-        own.contains(to)
-            && own.prefix() < longest
-            && !namespace.removed_routes.iter().any(is_removed)
-    });
-    subnets.map(move |(link, own)| Entry {
-        prefix: own.prefix(),
-        metric: default_metric(to),
-        text: String::new(),
-        decision: Some(RouteDecision::Unicast {
-            route: format!("{}/{} dev {}", own.network(), own.prefix(), link.name),
-            interfaces: vec![link.name.clone()],
-            via: None,
-        }),
-    })
+    let routes = state.routes.iter();
+    let routes = routes.filter(|read| is_entry(read.route.to, read.route.table));
+    let multipath = state.multipath_routes.iter();
+    let multipath = multipath.filter(|route| is_entry(route.to, route.table));
+    routes
+        .map(|route| Entry::new(route, table))
+        .chain(multipath.map(Entry::from_multipath))
+        .min_by_key(|entry| (u8::MAX - entry.prefix, entry.metric))
 }
 
 /// Metric of a route without one: 0 for IPv4, 1024 for IPv6 (Linux v6.12,
@@ -238,13 +229,19 @@ const fn default_metric(address: IpAddr) -> u32 {
 }
 
 impl Entry {
-    fn new(route: &Route, table: u32) -> Self {
-        let text = route.to_string();
+    fn new(read: &RouteState, table: u32) -> Self {
+        let route = &read.route;
+        let mut text = route.to_string();
+        if let Some(mtu) = read.mtu {
+            let _ = write!(text, " mtu {mtu}");
+        }
         let decision = match route.kind {
             RouteKind::Unicast => Some(RouteDecision::Unicast {
                 route: text.clone(),
                 interfaces: vec![route.dev.clone()],
                 via: route.via,
+                source: route.source,
+                mtu: read.mtu,
             }),
             RouteKind::Local => Some(RouteDecision::Local {
                 interface: route.dev.clone(),
@@ -275,6 +272,8 @@ impl Entry {
                 route: route.to_string(),
                 interfaces: interfaces.collect(),
                 via: None,
+                source: route.source,
+                mtu: None,
             }),
         }
     }

@@ -1,0 +1,218 @@
+//! Finds what happened to a request on its way to an endpoint of a service: a missing translation,
+//! a masqueraded or unmasqueraded source, the backend that a load balancer chose, and properties of
+//! the service that exclude endpoints.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::rules::{RuleReference, marking_jump};
+use super::service_reasons::{MasqueradeOption, ServicePolicy, UntranslatedReason};
+use super::{Conclusion, Fact};
+use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd};
+use svclab_model::evidence::ConntrackEntry;
+use svclab_model::plan::NFTABLES_TABLE;
+use svclab_planner::cluster::{FABRIC, INTERNET, Node};
+use svclab_rules::objects::Service;
+use svclab_ruleset::Protocol;
+
+impl Conclusion<'_> {
+    /// Returns facts about the way of a failing request to an endpoint.
+    pub(super) fn service_facts(
+        &self,
+        request: &PacketPath,
+        reply: Option<&PacketPath>,
+    ) -> Vec<Fact> {
+        let mut facts: Vec<Fact> = self.balanced(request).into_iter().collect();
+        facts.extend(self.untranslated(request));
+        if let Some(reply) = reply {
+            facts.extend(self.unmasqueraded(request, reply));
+        }
+        facts
+    }
+
+    /// Returns the rules that masqueraded a request.
+    pub(super) fn masqueraded(&self, request: &PacketPath) -> Option<Fact> {
+        request.hops.iter().find_map(|hop| {
+            if hop.before.source == hop.after.source {
+                return None;
+            }
+            let mut matches = hop.matches.iter();
+            let rule = matches
+                .find(|step| matches!(step.target.as_deref(), Some("MASQUERADE" | "SNAT")))?;
+            let jump = marking_jump(hop);
+            Some(Fact::Masqueraded {
+                namespace: hop.namespace.clone(),
+                source: self.named(hop.after.source),
+                rule: RuleReference::new(rule, hop),
+                option: jump.and_then(|jump| masquerade_option(&jump.chain, jump.rule.as_deref()?)),
+                marked_by: jump.map(|step| RuleReference::new(step, hop)),
+            })
+        })
+    }
+
+    /// Returns the properties of the requested service that limit its endpoints.
+    pub(super) fn service_policies(&self) -> Vec<Fact> {
+        let Some(called) = self.journey.addresses else {
+            return Vec::new();
+        };
+        let Some((service, is_internal)) = self.service(called.destination, Kind::Other) else {
+            return Vec::new();
+        };
+        let policies = [
+            (
+                ServicePolicy::InternalLocal,
+                service.internal_local && is_internal,
+            ),
+            (
+                ServicePolicy::ExternalLocal,
+                service.external_local && !is_internal,
+            ),
+            (ServicePolicy::ClientIp, service.affinity_seconds.is_some()),
+        ];
+        let set = policies.into_iter().filter(|(_, is_set)| *is_set);
+        set.map(|(policy, _)| Fact::LimitedEndpoints {
+            service: service.full_name(),
+            policy,
+        })
+        .collect()
+    }
+
+    /// Returns the service with an address and port, and whether the address is a cluster IP.
+    /// [`Kind::Other`] stands for any protocol.
+    fn service(&self, address: SocketAddr, kind: Kind) -> Option<(&Service, bool)> {
+        let cluster = self.book.cluster();
+        let is_protocol = |protocol: Protocol| match kind {
+            Kind::Other => true,
+            Kind::Datagram => protocol == Protocol::Udp,
+            _ => protocol == Protocol::Tcp,
+        };
+        let is_node = || {
+            let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
+            nodes.into_iter().any(|own| own.ip() == address.ip())
+        };
+        let service = cluster.services.iter().find(|service| {
+            let is_own = service.has_address(address.ip());
+            service.ports.iter().any(|port| {
+                is_protocol(port.protocol)
+                    && (is_own && port.port == address.port()
+                        || port.node_port == Some(address.port()) && is_node())
+            })
+        })?;
+        Some((service, service.cluster_ips.contains(&address.ip())))
+    }
+
+    fn node(&self, hop: &Hop) -> Option<&Node> {
+        let mut nodes = self.book.cluster().nodes.iter();
+        nodes.find(|node| node.name == hop.namespace)
+    }
+
+    /// Returns the first node that a request to a service left with the address of the service.
+    fn untranslated(&self, request: &PacketPath) -> Option<Fact> {
+        let (node, hop) = request
+            .hops
+            .iter()
+            .find_map(|hop| Some((self.node(hop)?, hop)))?;
+        let to = hop.before.destination;
+        let has_left = hop.crossings.last().is_some_and(|seen| seen.out);
+        if hop.after.destination != to || !has_left {
+            return None;
+        }
+        let (service, _) = self.service(to, request.kind)?;
+        let reason = if node.kube_proxy.is_none() {
+            UntranslatedReason::NoProxy
+        } else if let Some(entry) = self.older_entry(hop) {
+            UntranslatedReason::Entry {
+                original: entry.original,
+                reply: entry.reply,
+            }
+        } else {
+            let is_nat =
+                |table: &str| table == "nat" || table.split(' ').nth(1) == Some(NFTABLES_TABLE);
+            let mut chains = hop.matches.iter().rev().filter(|step| is_nat(&step.table));
+            let last = chains.find(|step| step.chain.starts_with("KUBE-") || step.table != "nat");
+            UntranslatedReason::NoRule {
+                chain: last.map(|step| format!("{} {}", step.table, step.chain)),
+            }
+        };
+        Some(Fact::NotTranslated {
+            namespace: hop.namespace.clone(),
+            destination: self.named(to),
+            service: service.full_name(),
+            reason,
+        })
+    }
+
+    /// Returns a conntrack entry for the request whose reply comes from another address than the
+    /// destination of the request, although no rule translated the request.
+    fn older_entry(&self, hop: &Hop) -> Option<&ConntrackEntry> {
+        self.evidence.conntrack.iter().find(|entry| {
+            entry.namespace == hop.namespace
+                && entry.original == hop.before
+                && entry.reply.source != entry.original.destination
+        })
+    }
+
+    /// Returns the node that sent a request of a pod to a machine outside of the cluster with the
+    /// source of the pod, if the reply to the pod was lost outside.
+    fn unmasqueraded(&self, request: &PacketPath, reply: &PacketPath) -> Option<Fact> {
+        let source = self.journey.addresses?.source;
+        let is_delivered = matches!(reply.end, PathEnd::Delivered);
+        let end = reply.hops.last()?;
+        if is_delivered || end.after.destination != source || self.node(end).is_some() {
+            return None;
+        }
+        let cluster = self.book.cluster();
+        let is_pod = |address: IpAddr| cluster.pods.iter().any(|pod| pod.ips.contains(&address));
+        let hop = request.hops.iter().rfind(|hop| self.node(hop).is_some())?;
+        let to = hop.after.destination;
+        if !is_pod(source.ip()) || is_pod(to.ip()) || hop.after.source != source {
+            return None;
+        }
+        Some(Fact::NotMasqueraded {
+            namespace: hop.namespace.clone(),
+            source: self.named(source),
+            destination: self.named(to),
+            flannel: cluster
+                .flannel
+                .as_ref()
+                .is_some_and(|flannel| !flannel.ip_masq),
+        })
+    }
+
+    /// Returns the backend that a load balancer chose for a request.
+    fn balanced(&self, request: &PacketPath) -> Option<Fact> {
+        let mut hops = request.hops.iter().enumerate();
+        hops.find_map(|(index, hop)| {
+            if ![FABRIC, INTERNET].contains(&&*hop.namespace) {
+                return None;
+            }
+            let to = hop.before.destination;
+            let mut balancers = self.book.cluster().balancers.iter();
+            let balancer = balancers.find(|balancer| {
+                let mut ports = balancer.ports.iter();
+                balancer.addresses.contains(&to.ip()) && ports.any(|port| port.port == to.port())
+            })?;
+            let next = request.hops.get(index + 1);
+            Some(Fact::Balanced {
+                balancer: balancer.name.clone(),
+                backend: next.map(|next| next.namespace.clone()),
+                source: (hop.before.source != hop.after.source)
+                    .then(|| self.named(hop.after.source)),
+            })
+        })
+    }
+}
+
+/// Returns the option of kube-proxy for which a rule of a service marks packets (kubernetes v1.30,
+/// `pkg/proxy/iptables/proxier.go`, `syncProxyRules`, and `pkg/proxy/nftables/proxier.go`).
+fn masquerade_option(chain: &str, rule: &str) -> Option<MasqueradeOption> {
+    let is_cluster_ip =
+        chain.starts_with("KUBE-SVC-") || chain == "KUBE-SERVICES" || chain.starts_with("service-");
+    if !is_cluster_ip {
+        return None;
+    }
+    if rule.contains("! -s ") || rule.contains("saddr != ") {
+        return Some(MasqueradeOption::ClusterCidr);
+    }
+    let has_source = rule.contains("-s ") || rule.contains("saddr ") || rule.contains("src");
+    (!has_source).then_some(MasqueradeOption::MasqueradeAll)
+}

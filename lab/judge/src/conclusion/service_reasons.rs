@@ -1,0 +1,53 @@
+//! Defines reasons for what happened to a request on its way to an endpoint of a service.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use svclab_model::evidence::AddressPair;
+
+/// Reason why a node did not translate the address of a service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    tag = "because",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum UntranslatedReason {
+    /// The lab has no kube-proxy on the node.
+    NoProxy,
+    /// A conntrack entry existed before the packet, so that no rule of the table nat applied.
+    Entry {
+        /// Addresses of the entry in request direction.
+        original: AddressPair,
+        /// Addresses of the expected reply.
+        reply: AddressPair,
+    },
+    /// No rule translated the packet.
+    NoRule {
+        /// Last chain of kube-proxy for translations that the packet passed; absent without one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        chain: Option<String>,
+    },
+}
+
+/// Option of kube-proxy for which a rule marks packets for masquerading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum MasqueradeOption {
+    /// `masqueradeAll` marks all packets to cluster IPs.
+    MasqueradeAll,
+    /// `clusterCIDR` marks packets from other sources.
+    ClusterCidr,
+}
+
+/// Property of a service that limits its endpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ServicePolicy {
+    /// `internalTrafficPolicy: Local`.
+    InternalLocal,
+    /// `externalTrafficPolicy: Local`.
+    ExternalLocal,
+    /// `sessionAffinity: ClientIP`.
+    ClientIp,
+}

@@ -1,0 +1,232 @@
+//! Compares the interfaces, queues and sysctls that a packet met with those of the lab.
+
+use std::collections::BTreeSet;
+
+use super::{Deviation, InterfaceProperty as Property};
+use crate::state::route_lookup::{RouteDecision, RouteLookup, RouteQuery};
+use crate::state::{LabState, NamespaceState};
+use svclab_journey::journey::{Hop, ingress_interface};
+use svclab_model::evidence::{KERNEL_DEFAULTS, LinkState};
+use svclab_model::plan::{Link, LinkKind};
+
+/// Returns the deviations that a packet met in one hop, with the namespace of each.
+pub(super) fn met(lab: &LabState<'_>, hop: &Hop) -> Vec<(String, Deviation)> {
+    let (Some(planned), Some(observed)) =
+        (lab.planned(&hop.namespace), lab.observed(&hop.namespace))
+    else {
+        return Vec::new();
+    };
+    let names = interfaces(lab, planned, hop);
+    let mut found: Vec<Deviation> = names
+        .iter()
+        .flat_map(|name| interface(planned, observed, name))
+        .collect();
+    let queues = observed.network.queues.iter();
+    let queues = queues.filter(|queue| names.contains(&*queue.interface));
+    found.extend(queues.map(|queue| Deviation::Queue {
+        interface: queue.interface.clone(),
+        kind: queue.kind.clone(),
+        dropped: queue.dropped,
+    }));
+    found.extend(sysctls(planned, observed, &names));
+    let own = found
+        .into_iter()
+        .map(|deviation| (hop.namespace.clone(), deviation));
+    own.chain(peers(lab, hop, &names)).collect()
+}
+
+/// Returns the interfaces that a packet crossed, those that the routes and bridges of the lab select,
+/// and the tunnels and bridges of all of them.
+fn interfaces<'n>(
+    lab: &'n LabState<'_>,
+    planned: &'n NamespaceState,
+    hop: &'n Hop,
+) -> BTreeSet<&'n str> {
+    let mut names: BTreeSet<&str> = hop.crossings.iter().map(|seen| &*seen.interface).collect();
+    let lookup = RouteLookup::new(
+        &planned.network,
+        RouteQuery {
+            source: hop.before.source.ip(),
+            destination: hop.after.destination.ip(),
+            mark: hop.matches.last().map_or(0, |step| step.mark),
+            ingress: ingress_interface(hop).map_or("lo", |seen| &seen.interface),
+        },
+    );
+    if let RouteDecision::Unicast { interfaces, .. } = lookup.decision {
+        let links = planned.links.iter();
+        let selected = links.filter(|link| interfaces.contains(&link.name));
+        names.extend(selected.map(|link| &*link.name));
+    }
+    let links = planned.links.iter();
+    let ports = links.filter(|link| names.contains(&*link.name));
+    let bridges: Vec<&str> = ports.filter_map(|link| link.bridge.as_deref()).collect();
+    names.extend(bridges);
+    let to = hop.after.destination.ip();
+    let leads_to = |link: &&Link| {
+        let LinkKind::Veth { namespace, peer } = &link.kind else {
+            return false;
+        };
+        let far = lab.planned(namespace).and_then(|far| far.link(peer));
+        far.is_some_and(|far| far.addresses.iter().any(|own| own.ip() == to))
+    };
+    let plan = lab.plan.namespace(&hop.namespace);
+    let links = plan.into_iter().flat_map(|namespace| &namespace.links);
+    let ports = links.filter(leads_to).filter(|link| {
+        let bridge = link.bridge.as_deref();
+        bridge.is_some_and(|bridge| names.contains(bridge))
+    });
+    let ports: Vec<&str> = ports.map(|link| &*link.name).collect();
+    names.extend(ports);
+    if hop.crossings.iter().any(|seen| seen.encapsulated) {
+        let tunnels = planned.links.iter().filter(|link| link.vxlan.is_some());
+        names.extend(tunnels.map(|link| &*link.name));
+    }
+    names
+}
+
+/// Compares the interface with the one of the lab.
+fn interface(planned: &NamespaceState, observed: &NamespaceState, name: &str) -> Vec<Deviation> {
+    let value = |property, planned: Option<String>, observed: Option<String>| {
+        (planned != observed).then(|| Deviation::Interface {
+            interface: name.to_owned(),
+            property,
+            planned,
+            observed,
+        })
+    };
+    let exists = || Some("exists".to_owned());
+    let (planned, observed) = match (planned.link(name), observed.link(name)) {
+        (Some(planned), Some(observed)) => (planned, observed),
+        (Some(_), None) => {
+            return value(Property::Existence, exists(), None)
+                .into_iter()
+                .collect();
+        }
+        // Routes and rules lead to an interface that the lab does not have.
+        (None, _) => return Vec::new(),
+    };
+    let state = |link: &LinkState| Some(if link.is_up() { "up" } else { "down" }.to_owned());
+    let mac = |link: &LinkState| link.mac.map(|mac| mac.to_string());
+    let mtu = |link: &LinkState| Some(link.mtu.to_string());
+    let mut found = vec![
+        value(Property::State, state(planned), state(observed)),
+        value(Property::HardwareAddress, mac(planned), mac(observed)),
+        value(
+            Property::Bridge,
+            planned.bridge.clone(),
+            observed.bridge.clone(),
+        ),
+    ];
+    // A larger MTU loses no packet here.
+    if observed.mtu < planned.mtu {
+        found.push(value(Property::Mtu, mtu(planned), mtu(observed)));
+    }
+    let flag = |is_on: bool| Some(if is_on { "on" } else { "off" }.to_owned());
+    found.push(value(
+        Property::VlanFiltering,
+        flag(planned.filters_vlans),
+        flag(observed.filters_vlans),
+    ));
+    if let (Some(ours), Some(theirs)) = (planned.port, observed.port) {
+        let flags = [
+            (Property::Hairpin, ours.hairpin, theirs.hairpin),
+            (Property::Isolated, ours.isolated, theirs.isolated),
+            (Property::Learning, ours.learning, theirs.learning),
+            (Property::Flood, ours.flood, theirs.flood),
+            (Property::Locked, ours.locked, theirs.locked),
+        ];
+        let flags = flags.map(|(property, ours, theirs)| value(property, flag(ours), flag(theirs)));
+        found.extend(flags);
+        // A port of an interface that is down does not forward either.
+        if observed.is_up() {
+            let state = |is_on| {
+                Some(
+                    if is_on {
+                        "forwarding"
+                    } else {
+                        "not forwarding"
+                    }
+                    .to_owned(),
+                )
+            };
+            let states = [ours.forwarding, theirs.forwarding].map(state);
+            let [ours, theirs] = states;
+            found.push(value(Property::PortState, ours, theirs));
+        }
+    }
+    if let (Some(ours), Some(theirs)) = (planned.vxlan, observed.vxlan) {
+        let text = |value: &dyn ToString| Some(value.to_string());
+        let local = |state: Option<std::net::IpAddr>| state.map(|local| local.to_string());
+        found.extend([
+            value(Property::Vni, text(&ours.vni), text(&theirs.vni)),
+            value(Property::VxlanPort, text(&ours.port), text(&theirs.port)),
+            value(Property::VxlanLocal, local(ours.local), local(theirs.local)),
+        ]);
+    }
+    let missing = planned
+        .addresses
+        .iter()
+        .filter(|address| !observed.addresses.contains(address));
+    found.extend(missing.map(|address| value(Property::Address, Some(address.to_string()), None)));
+    found.into_iter().flatten().collect()
+}
+
+/// Returns the deviations of the other ends of the veth pairs through which a packet left.
+fn peers(lab: &LabState<'_>, hop: &Hop, names: &BTreeSet<&str>) -> Vec<(String, Deviation)> {
+    let plan = lab.plan.namespace(&hop.namespace);
+    let links = plan.into_iter().flat_map(|namespace| &namespace.links);
+    let ends = links.filter_map(|link| match &link.kind {
+        LinkKind::Veth { namespace, peer } if names.contains(&*link.name) => {
+            Some((namespace, peer))
+        }
+        _ => None,
+    });
+    let mut found = Vec::new();
+    for (namespace, peer) in ends {
+        if let (Some(planned), Some(observed)) = (lab.planned(namespace), lab.observed(namespace)) {
+            let deviations = interface(planned, observed, peer);
+            found.extend(deviations.into_iter().map(|own| (namespace.clone(), own)));
+        }
+    }
+    found
+}
+
+/// Compares sysctls with those of the lab. Of the sysctls of interfaces, those of `interfaces` and
+/// of `all` count.
+fn sysctls(
+    planned: &NamespaceState,
+    observed: &NamespaceState,
+    interfaces: &BTreeSet<&str>,
+) -> Vec<Deviation> {
+    let is_met = |name: &str| {
+        let Some((_, rest)) = name.split_once(".conf.") else {
+            return true;
+        };
+        let interface = rest
+            .rsplit_once('.')
+            .map_or(rest, |(interface, _)| interface);
+        interface == "all" || interfaces.contains(&*interface.replace('/', "."))
+    };
+    let forwards = planned.sysctls.get("net.ipv4.ip_forward");
+    let expected = |name: &str| {
+        let planned = planned.sysctls.get(name);
+        // `ip_forward` sets `forwarding` of `all` and of every interface (Linux v6.12,
+        // `net/ipv4/devinet.c`, `inet_forward_change`).
+        let by_forwarding = forwards
+            .filter(|_| name.starts_with("net.ipv4.conf.") && name.ends_with(".forwarding"));
+        let default = KERNEL_DEFAULTS.iter().find(|(own, _)| *own == name);
+        let default = default.map(|(_, value)| (*value).to_owned());
+        planned.or(by_forwarding).cloned().or(default)
+    };
+    let observed = observed.sysctls.iter().filter(|(name, _)| is_met(name));
+    observed
+        .filter_map(|(name, observed)| {
+            let planned = expected(name)?;
+            (planned != *observed).then(|| Deviation::Sysctl {
+                name: name.clone(),
+                planned,
+                observed: observed.clone(),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,154 @@
+//! Compares the routes, neighbours and forwarding entries that a packet met with those of the lab.
+
+use std::net::IpAddr;
+
+use super::Deviation;
+use crate::state::route_lookup::{RouteDecision, RouteLookup, RouteQuery};
+use crate::state::{LabState, NamespaceState};
+use svclab_journey::journey::{Hop, PacketPath, ingress_interface};
+use svclab_model::evidence::{ForwardingEntry, NeighbourEntry};
+use svclab_model::plan::{LinkKind, Mac};
+
+/// Returns the deviations that a packet met in one hop.
+pub(super) fn met(lab: &LabState<'_>, flight: &PacketPath, hop: &Hop) -> Vec<Deviation> {
+    let (Some(planned), Some(observed)) =
+        (lab.planned(&hop.namespace), lab.observed(&hop.namespace))
+    else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for query in queries(hop) {
+        let planned = RouteLookup::new(&planned.network, query);
+        let observed = RouteLookup::new(&observed.network, query);
+        if !planned.decision.is_equivalent(&observed.decision) {
+            found.push(Deviation::Route { planned, observed });
+        }
+    }
+    found.extend(neighbours(planned, observed, hop));
+    found.extend(bridge_forwarding(lab, flight, hop));
+    found
+}
+
+/// Returns the lookups for a packet: of its destination, before and after the rules rewrote the
+/// packet and with every mark, and of its source, if the packet was received.
+fn queries(hop: &Hop) -> Vec<RouteQuery<'_>> {
+    let ingress = ingress_interface(hop).map(|seen| &*seen.interface);
+    let mut marks: Vec<u32> = hop.matches.iter().map(|step| step.mark).collect();
+    marks.push(0);
+    marks.sort_unstable();
+    marks.dedup();
+    let query = |source: IpAddr, destination: IpAddr, mark, ingress| RouteQuery {
+        source,
+        destination,
+        mark,
+        ingress,
+    };
+    let (before, after) = (hop.before, hop.after);
+    let forward = marks.iter().map(|mark| {
+        let ingress = ingress.unwrap_or("lo");
+        query(before.source.ip(), after.destination.ip(), *mark, ingress)
+    });
+    let back = ingress.map(|_| query(after.destination.ip(), before.source.ip(), 0, "lo"));
+    forward.chain(back).collect()
+}
+
+/// Returns the deviations of the neighbour to which a packet was sent, and of the tunnel that
+/// carried the packet.
+fn neighbours(planned: &NamespaceState, observed: &NamespaceState, hop: &Hop) -> Vec<Deviation> {
+    let query = RouteQuery {
+        source: hop.before.source.ip(),
+        destination: hop.after.destination.ip(),
+        mark: hop.matches.last().map_or(0, |step| step.mark),
+        ingress: ingress_interface(hop).map_or("lo", |seen| &seen.interface),
+    };
+    let lookup = RouteLookup::new(&observed.network, query);
+    let RouteDecision::Unicast {
+        interfaces, via, ..
+    } = lookup.decision
+    else {
+        return Vec::new();
+    };
+    let address = via.unwrap_or(lookup.address);
+    let mut found = Vec::new();
+    for interface in interfaces {
+        let entry = |state: &NamespaceState| -> Option<NeighbourEntry> {
+            let mut entries = state.network.neighbours.iter();
+            let is_neighbour =
+                |entry: &&NeighbourEntry| entry.address == address && entry.interface == interface;
+            entries.find(is_neighbour).cloned()
+        };
+        let (ours, theirs) = (entry(planned), entry(observed));
+        let is_changed = match (&ours, &theirs) {
+            (Some(ours), Some(theirs)) => ours.mac != theirs.mac,
+            (Some(_), None) => true,
+            // The kernel resolves other addresses itself.
+            (None, Some(theirs)) => theirs.permanent,
+            (None, None) => false,
+        };
+        let mac = |entry: &Option<NeighbourEntry>| entry.as_ref().and_then(|entry| entry.mac);
+        if is_changed {
+            found.push(Deviation::Neighbour {
+                address,
+                interface: interface.clone(),
+                planned: mac(&ours),
+                observed: mac(&theirs),
+            });
+        }
+        let Some(mac) = mac(&ours).or(mac(&theirs)) else {
+            continue;
+        };
+        let remote = |state: &NamespaceState| {
+            let mut entries = state.network.forwarding.iter();
+            let is_entry =
+                |entry: &&ForwardingEntry| entry.mac == mac && entry.interface == interface;
+            entries.find(is_entry).and_then(|entry| entry.remote)
+        };
+        let (ours, theirs) = (remote(planned), remote(observed));
+        if ours != theirs {
+            found.push(Deviation::Forwarding {
+                interface,
+                mac,
+                planned: ours,
+                observed: theirs,
+            });
+        }
+    }
+    found
+}
+
+/// Returns the static entry of a bridge that led a packet to another port than that of the
+/// receiver.
+fn bridge_forwarding(lab: &LabState<'_>, flight: &PacketPath, hop: &Hop) -> Option<Deviation> {
+    let mac = flight.header?.destination_mac?;
+    let observed = lab.observed(&hop.namespace)?;
+    let is_port = |name: &str| {
+        observed
+            .link(name)
+            .is_some_and(|link| link.bridge.is_some())
+    };
+    let is_own = observed.links.iter().any(|link| link.mac == Some(mac));
+    let mut entries = observed.network.forwarding.iter();
+    let entry = entries.find(|entry| {
+        entry.mac == mac && entry.permanent && entry.remote.is_none() && is_port(&entry.interface)
+    })?;
+    let planned = port_to(lab, &hop.namespace, mac);
+    let is_right = planned.as_ref() == Some(&entry.interface);
+    (!is_own && !is_right).then(|| Deviation::BridgeForwarding {
+        port: entry.interface.clone(),
+        mac,
+        planned,
+    })
+}
+
+/// Returns the interface of a namespace whose other end has a hardware address.
+fn port_to(lab: &LabState<'_>, namespace: &str, mac: Mac) -> Option<String> {
+    let mut links = lab.plan.namespace(namespace)?.links.iter();
+    let link = links.find(|link| {
+        let LinkKind::Veth { namespace, peer } = &link.kind else {
+            return false;
+        };
+        let far = lab.planned(namespace).and_then(|far| far.link(peer));
+        far.is_some_and(|far| far.mac == Some(mac))
+    })?;
+    Some(link.name.clone())
+}

@@ -1,0 +1,79 @@
+//! Collects the state of namespaces: what the plan requests, and what the agent read back after the
+//! probes. Both have the same type, so that they can be compared.
+
+mod planned;
+pub(crate) mod route_lookup;
+
+use std::collections::BTreeMap;
+
+use svclab_model::evidence::{LinkState, NetworkState, StageEvidence};
+use svclab_model::plan::{Plan, VirtualServer};
+use svclab_ruleset::nft::{self, Ruleset};
+
+/// State of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct NamespaceState {
+    pub(crate) links: Vec<LinkState>,
+    pub(crate) network: NetworkState,
+    /// Values of sysctls by name.
+    pub(crate) sysctls: BTreeMap<String, String>,
+    pub(crate) ipvs: Vec<VirtualServer>,
+    /// Native tables of nftables that were read back.
+    pub(crate) nft: Ruleset,
+}
+
+impl NamespaceState {
+    pub(crate) fn link(&self, name: &str) -> Option<&LinkState> {
+        self.links.iter().find(|link| link.name == name)
+    }
+}
+
+/// State of all namespaces of a plan.
+#[derive(Debug)]
+pub(crate) struct LabState<'a> {
+    pub(crate) plan: &'a Plan,
+    planned: BTreeMap<&'a str, NamespaceState>,
+    observed: BTreeMap<&'a str, NamespaceState>,
+}
+
+impl<'a> LabState<'a> {
+    /// Collects the state of a stage. A namespace that was not read back has the planned state.
+    pub(crate) fn new(plan: &'a Plan, evidence: Option<&'a StageEvidence>) -> Self {
+        let namespaces = plan.namespaces.iter();
+        let planned = namespaces.map(|namespace| (&*namespace.name, planned::planned(namespace)));
+        let evidence = evidence.into_iter();
+        let observed = evidence.flat_map(|evidence| {
+            let read = evidence.kernel_state.iter();
+            read.filter_map(|(name, read)| {
+                let state = NamespaceState {
+                    links: read.links.clone(),
+                    network: read.network.clone()?,
+                    sysctls: evidence.sysctls.get(name).cloned().unwrap_or_default(),
+                    ipvs: read.ipvs.clone(),
+                    nft: evidence
+                        .nft
+                        .get(name)
+                        .and_then(|text| nft::parse(text).ok())
+                        .unwrap_or_default(),
+                };
+                Some((&**name, state))
+            })
+        });
+        Self {
+            plan,
+            planned: planned.collect(),
+            observed: observed.collect(),
+        }
+    }
+
+    /// Returns the state that the plan requests.
+    pub(crate) fn planned(&self, namespace: &str) -> Option<&NamespaceState> {
+        self.planned.get(namespace)
+    }
+
+    /// Returns the state that was read back; the planned state if none was.
+    pub(crate) fn observed(&self, namespace: &str) -> Option<&NamespaceState> {
+        let observed = self.observed.get(namespace);
+        observed.or_else(|| self.planned(namespace))
+    }
+}

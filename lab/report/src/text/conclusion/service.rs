@@ -1,0 +1,117 @@
+//! Renders facts about the way of a request to an endpoint of a service.
+
+use super::{render_address, render_rule};
+use svclab_judge::{Fact, MasqueradeOption, ServicePolicy, UntranslatedReason};
+
+/// Renders a fact about a service; other facts have no text here.
+pub(super) fn render_service_fact(fact: &Fact) -> String {
+    match fact {
+        Fact::NotTranslated {
+            namespace,
+            destination,
+            service,
+            reason,
+        } => format!(
+            "{namespace} did not translate {} of service {service}: {}",
+            render_address(destination),
+            describe_reason(reason)
+        ),
+        Fact::Masqueraded {
+            namespace,
+            source,
+            rule,
+            marked_by,
+            option,
+        } => {
+            let marked_by = marked_by.as_ref();
+            let marked_by = marked_by.map_or_else(String::new, |rule| {
+                format!("; the packet was marked by {}", render_rule(rule))
+            });
+            let option = option.map_or("", describe_option);
+            format!(
+                "{namespace} changed the source to {} by {}{marked_by}{option}",
+                render_address(source),
+                render_rule(rule)
+            )
+        }
+        Fact::NotMasqueraded {
+            namespace,
+            source,
+            destination,
+            flannel,
+        } => {
+            let flannel = if *flannel {
+                ", and flannel runs without `ipMasq`"
+            } else {
+                ""
+            };
+            format!(
+                "{namespace} sent the packet to {} with the source {} of the pod: no rule \
+                 masqueraded the packet{flannel}",
+                render_address(destination),
+                render_address(source)
+            )
+        }
+        Fact::Balanced {
+            balancer,
+            backend,
+            source,
+        } => {
+            let source = source.as_ref();
+            let source = source.map_or_else(String::new, |source| {
+                format!(
+                    ", with the source {} (`keepSource`)",
+                    render_address(source)
+                )
+            });
+            match backend {
+                Some(backend) => {
+                    format!("the load balancer {balancer} chose the backend {backend}{source}")
+                }
+                None => format!("the load balancer {balancer} sent the request to no backend"),
+            }
+        }
+        Fact::LimitedEndpoints { service, policy } => {
+            let limit = match policy {
+                ServicePolicy::InternalLocal => {
+                    "`internalTrafficPolicy: Local`: only endpoints on the node of the source are used"
+                }
+                ServicePolicy::ExternalLocal => {
+                    "`externalTrafficPolicy: Local`: only endpoints on the node that receives the \
+                     packet are used"
+                }
+                ServicePolicy::ClientIp => {
+                    "`sessionAffinity: ClientIP`: all connections of a source use one endpoint"
+                }
+            };
+            format!("service {service} has {limit}")
+        }
+        _ => String::new(),
+    }
+}
+
+fn describe_reason(reason: &UntranslatedReason) -> String {
+    match reason {
+        UntranslatedReason::NoProxy => {
+            "the lab has no kube-proxy on this node (`kubeProxy`)".to_owned()
+        }
+        UntranslatedReason::Entry { original, reply } => format!(
+            "the conntrack entry {original} existed before the packet, and expects replies {reply}"
+        ),
+        UntranslatedReason::NoRule { chain: Some(chain) } => {
+            format!("no rule translated the packet; the last chain of kube-proxy was {chain}")
+        }
+        UntranslatedReason::NoRule { chain: None } => {
+            "the packet reached no chain of kube-proxy in the table nat".to_owned()
+        }
+    }
+}
+
+const fn describe_option(option: MasqueradeOption) -> &'static str {
+    match option {
+        MasqueradeOption::MasqueradeAll => ", because `masqueradeAll` of kubeProxy is set",
+        MasqueradeOption::ClusterCidr => {
+            ", because the source is not in `clusterCIDR` of kubeProxy"
+        }
+    }
+}
