@@ -63,11 +63,11 @@ pub(crate) async fn read(
     }
     if network {
         if !links {
-            let read = read_links(&netlink.handle).await;
-            state.links = read.in_step(&plan.name, "read the interfaces")?;
+            let found = read_links(&netlink.handle).await;
+            state.links = found.in_step(&plan.name, "read the interfaces")?;
         }
-        let read = read_network(&netlink.handle).await;
-        state.network = Some(read.in_step(&plan.name, "read the routes")?);
+        let found = read_network(&netlink.handle).await;
+        state.network = Some(found.in_step(&plan.name, "read the routes")?);
     }
     Ok(Some(state))
 }

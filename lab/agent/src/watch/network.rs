@@ -292,7 +292,7 @@ fn routing_rule(message: &RuleMessage) -> Option<RoutingRule> {
         suppress_prefix_length: None,
         action: RoutingAction::Table(u32::from(message.header.table)),
     };
-    let (mut mark, mut mask) = (None, u32::MAX);
+    let (mut mark, mut mark_mask) = (None, u32::MAX);
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
@@ -303,7 +303,7 @@ fn routing_rule(message: &RuleMessage) -> Option<RoutingRule> {
                 rule.to = IpNetwork::new(*address, message.header.dst_len).ok();
             }
             RuleAttribute::FwMark(value) => mark = Some(*value),
-            RuleAttribute::FwMask(value) => mask = *value,
+            RuleAttribute::FwMask(value) => mark_mask = *value,
             RuleAttribute::Iifname(name) => rule.input_interface = Some(name.clone()),
             RuleAttribute::Oifname(name) => rule.output_interface = Some(name.clone()),
             // The kernel sends -1 for rules without this property.
@@ -314,7 +314,7 @@ fn routing_rule(message: &RuleMessage) -> Option<RoutingRule> {
             _ => {}
         }
     }
-    rule.mark = mark.map(|mark| (mark, mask));
+    rule.mark = mark.map(|mark| (mark, mark_mask));
     rule.action = match message.header.action {
         RuleAction::ToTable => rule.action,
         RuleAction::Blackhole => RoutingAction::Blackhole,

@@ -205,6 +205,10 @@ pub enum Fact {
 }
 
 /// Answer of a kernel that does not deliver a packet.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a journey has at most a few rejections, and most are ICMP errors"
+)]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "by", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Rejection {

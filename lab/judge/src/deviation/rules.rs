@@ -240,8 +240,8 @@ impl Met<'_> {
                 self.matches_in(table).any(is_rule)
             }
             DumpChange::Item { item, .. } => is_visited && self.may_match(item),
-            DumpChange::Moved { .. } => is_visited,
-            DumpChange::Whole {
+            DumpChange::Moved { .. }
+            | DumpChange::Whole {
                 only: Side::First, ..
             } => is_visited,
             DumpChange::Whole { .. } => false,

@@ -282,7 +282,8 @@ fn differing_rules(saved: &[&str], matched: &[(&str, u32, &str, &str)]) -> Vec<S
         v6: Input::default(),
     });
     let mut evidence = evidence(&plan);
-    let lines: String = saved.iter().map(|line| format!("-A {line}\n")).collect();
+    let lines: Vec<String> = saved.iter().map(|line| format!("-A {line}\n")).collect();
+    let lines = lines.concat();
     evidence.rules.push(SavedRules {
         namespace: NODE.to_owned(),
         backend: Backend::Nft,

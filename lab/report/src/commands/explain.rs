@@ -54,7 +54,7 @@ impl StageJourneys {
         journeys: impl IntoIterator<Item = Journey>,
         explainer: &Explainer<'_>,
     ) -> Self {
-        let explained = journeys.into_iter().map(|journey| {
+        let described = journeys.into_iter().map(|journey| {
             let facts = explainer.conclude(&journey);
             ExplainedJourney {
                 conclusion: render_facts(&facts),
@@ -64,7 +64,7 @@ impl StageJourneys {
         });
         Self {
             step: step.map(str::to_owned),
-            connections: explained.collect(),
+            connections: described.collect(),
         }
     }
 

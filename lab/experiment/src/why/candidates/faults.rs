@@ -141,7 +141,10 @@ fn object_changes(
         Fault::Ttl { .. }
         | Fault::BridgePort { down: false, .. }
         | Fault::Down { .. }
-        | Fault::Dummy { .. } => None,
+        | Fault::Dummy { .. }
+        // Copies of a lab do not have chains of devices and IPsec policies.
+        | Fault::IngressRule { .. }
+        | Fault::IpsecPolicy { .. } => None,
     };
     change.into_iter().collect()
 }

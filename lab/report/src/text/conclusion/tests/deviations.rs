@@ -137,6 +137,8 @@ fn facts_differing_neighbours_are_named() {
 
 #[test]
 fn facts_differing_interfaces_and_sysctls_are_named() {
+    use InterfaceProperty as Property;
+
     let property = |property, planned: Option<&str>, observed: Option<&str>| {
         deviates(Deviation::Interface {
             interface: "flannel.1".to_owned(),
@@ -145,7 +147,6 @@ fn facts_differing_interfaces_and_sysctls_are_named() {
             observed: observed.map(str::to_owned),
         })
     };
-    use InterfaceProperty as Property;
     let flags = [
         Property::Hairpin,
         Property::Isolated,
