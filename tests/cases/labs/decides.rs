@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libtest_mimic::{Failed, Trial};
 use svclab_judge::{Cause, Fact, KeptSourceReason, RuleReference};
-use svclab_model::evidence::{Evidence, Verdict};
+use svclab_model::evidence::Evidence;
 use svclab_model::plan::{EvidenceRequest, Iptables, Plan};
 use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
@@ -84,12 +84,7 @@ fn explain(prepared: &Prepared) -> Result<BTreeMap<String, Vec<Fact>>, Failed> {
     let mut facts: BTreeMap<String, Vec<Fact>> = BTreeMap::new();
     let journeys = prepared.journeys(&evidence);
     for (journeys, explainer) in journeys.iter().zip(prepared.explainers(&evidence, [])) {
-        let is_success =
-            |verdict: Verdict| matches!(verdict, Verdict::Connected | Verdict::Answered);
-        for journey in journeys
-            .iter()
-            .filter(|journey| !is_success(journey.verdict))
-        {
+        for journey in journeys.iter().filter(|own| !own.verdict.is_success()) {
             let own = facts.entry(journey.probe.clone()).or_default();
             own.extend(explainer.conclude(journey));
         }

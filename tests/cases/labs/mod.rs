@@ -12,6 +12,7 @@ mod max_wait;
 mod repeat;
 mod settings;
 mod settled;
+mod unchanged;
 
 use libtest_mimic::{Failed, Trial};
 use svclab_runner::run::Prepared;
@@ -31,6 +32,7 @@ pub fn trials() -> Vec<Trial> {
         .chain(repeat::trials(&cases))
         .chain(settings::trials(&cases))
         .chain(settled::trials())
+        .chain(unchanged::trials(&cases))
         .chain(cases.iter().cloned().map(trial))
         .chain(conformance.into_iter().map(trial))
         .collect()

@@ -1,7 +1,7 @@
 //! Finds the object that caused a drop. The state of the lab has the objects, and the packet's last
 //! capture has its TTL, length and hardware address.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::drop_kind::DropKind;
 use super::fault::{Fault, InterfaceName};
@@ -405,20 +405,8 @@ impl<'a> LastHop<'a> {
 /// Returns the route for which the kernel refused a connection of a probe before it sent a packet.
 /// `None` if the plan does not have the namespace.
 pub(super) fn unsent_route(lab: &LabState<'_>, probe: &Probe) -> Option<Fault> {
-    let destination = probe.target.socket().ip();
-    // Without a bound address, the kernel chooses the source after the lookup.
-    let unspecified = match destination {
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    let query = RouteQuery {
-        source: probe.bind.unwrap_or(unspecified),
-        destination,
-        mark: 0,
-        ingress: "lo",
-    };
     let namespace = lab.observed(&probe.namespace)?;
     Some(Fault::Route {
-        lookup: RouteLookup::new(&namespace.network, query),
+        lookup: RouteLookup::new(&namespace.network, RouteQuery::of_probe(probe)),
     })
 }

@@ -24,6 +24,7 @@ use crate::address_book::AddressBook;
 use crate::deviation::{ObservedRules, deviations};
 use crate::judge::probe::ProbeOutcome;
 use crate::state::LabState;
+use crate::state::route_lookup::RouteQuery;
 use drop_table::UNSPECIFIED;
 use icmp_meaning::icmp_meaning;
 use kept_source::kept_sources;
@@ -92,8 +93,7 @@ impl<'a> Explainer<'a> {
     /// Whether the attempt failed, or belongs to a probe with an unexpected result.
     #[must_use]
     pub fn is_failing(&self, journey: &Journey) -> bool {
-        !journey.verdict.is_success()
-            || self.unexpected.contains_key(&journey.probe)
+        !journey.verdict.is_success() || self.unexpected.contains_key(&journey.probe)
     }
 
     /// Returns the most important facts about an attempt: about the request first, then about the
@@ -102,15 +102,14 @@ impl<'a> Explainer<'a> {
     pub fn conclude(&self, journey: &Journey) -> Vec<Fact> {
         let mut facts = self.packet_facts(journey);
         if self.is_failing(journey) {
-            let found = deviations(&self.lab, &self.rules, journey);
-            facts.extend(
-                found
-                    .into_iter()
-                    .map(|(namespace, deviation)| Fact::Deviates {
-                        namespace,
-                        deviation,
-                    }),
-            );
+            let probe = self.book.probe(&journey.probe);
+            let unsent = probe.filter(|_| find_request(journey).is_none());
+            let unsent = unsent.map(RouteQuery::of_probe);
+            let found = deviations(&self.lab, &self.rules, journey, unsent).into_iter();
+            facts.extend(found.map(|(namespace, deviation)| Fact::Deviates {
+                namespace,
+                deviation,
+            }));
         }
         facts
     }

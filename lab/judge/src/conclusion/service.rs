@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::rules::{RuleReference, marking_jump};
 use super::service_reasons::{MasqueradeOption, ServicePolicy, UntranslatedReason};
 use super::{Conclusion, Fact};
-use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd};
+use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, RuleMatch};
 use svclab_model::evidence::ConntrackEntry;
 use svclab_model::plan::NFTABLES_TABLE;
 use svclab_planner::cluster::{FABRIC, INTERNET, Node};
@@ -127,8 +127,13 @@ impl Conclusion<'_> {
         } else {
             let is_nat =
                 |table: &str| table == "nat" || table.split(' ').nth(1) == Some(NFTABLES_TABLE);
-            let mut chains = hop.matches.iter().rev().filter(|step| is_nat(&step.table));
-            let last = chains.find(|step| step.chain.starts_with("KUBE-") || step.table != "nat");
+            // After the routing decision, rules translate sources only.
+            let matches = hop.matches.iter();
+            let before_routing = matches.take_while(|step| !self.is_postrouting(hop, step));
+            let last = before_routing
+                .filter(|step| is_nat(&step.table))
+                .filter(|step| step.chain.starts_with("KUBE-") || step.table != "nat")
+                .last();
             UntranslatedReason::NoRule {
                 chain: last.map(|step| format!("{} {}", step.table, step.chain)),
             }
@@ -139,6 +144,17 @@ impl Conclusion<'_> {
             service: service.full_name(),
             reason,
         })
+    }
+
+    /// Whether the chain of a match belongs to the hook after the routing decision.
+    fn is_postrouting(&self, hop: &Hop, step: &RuleMatch) -> bool {
+        let hook = || {
+            let mut tables = self.lab.observed(&hop.namespace)?.nft.tables.iter();
+            let table = tables.find(|table| table.full_name() == step.table)?;
+            let chain = table.chains.iter().find(|own| own.name == step.chain)?;
+            Some(chain.hook.as_ref()?.hook.as_str())
+        };
+        step.chain == "POSTROUTING" || hook() == Some("postrouting")
     }
 
     /// Returns a conntrack entry for the request whose reply comes from another address than the

@@ -1,6 +1,6 @@
 //! Compares the interfaces, queues and sysctls that a packet met with those of the lab.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Deviation, InterfaceProperty as Property};
 use crate::state::route_lookup::{RouteDecision, RouteLookup, RouteQuery};
@@ -85,7 +85,11 @@ fn interfaces<'n>(
 }
 
 /// Compares the interface with the one of the lab.
-fn interface(planned: &NamespaceState, observed: &NamespaceState, name: &str) -> Vec<Deviation> {
+pub(super) fn interface(
+    planned: &NamespaceState,
+    observed: &NamespaceState,
+    name: &str,
+) -> Vec<Deviation> {
     let value = |property, planned: Option<String>, observed: Option<String>| {
         (planned != observed).then(|| Deviation::Interface {
             interface: name.to_owned(),
@@ -218,15 +222,40 @@ fn sysctls(
         let default = default.map(|(_, value)| (*value).to_owned());
         planned.or(by_forwarding).cloned().or(default)
     };
-    let observed = observed.sysctls.iter().filter(|(name, _)| is_met(name));
-    observed
-        .filter_map(|(name, observed)| {
-            let planned = expected(name)?;
-            (planned != *observed).then(|| Deviation::Sysctl {
-                name: name.clone(),
-                planned,
-                observed: observed.clone(),
-            })
+    let values = observed.sysctls.iter();
+    let changed: BTreeMap<&str, (String, &String)> = values
+        .filter_map(|(name, value)| Some((name.as_str(), (expected(name)?, value))))
+        .filter(|(_, (planned, value))| planned != *value)
+        .collect();
+    let met = changed.iter().filter(|(name, _)| is_met(name));
+    met.filter(|(name, (_, value))| !is_switched(name, value, &changed))
+        .map(|(name, (planned, value))| Deviation::Sysctl {
+            name: (*name).to_owned(),
+            planned: planned.clone(),
+            observed: (*value).clone(),
         })
         .collect()
+}
+
+/// Sysctls that switch forwarding of all interfaces, each with the prefix of the sysctls that it
+/// sets.
+const FORWARDING_SWITCHES: [(&str, &str); 2] = [
+    ("net.ipv4.conf.", "net.ipv4.ip_forward"),
+    ("net.ipv6.conf.", "net.ipv6.conf.all.forwarding"),
+];
+
+/// Whether the kernel set a sysctl because somebody changed a switch of forwarding: `forwarding` of
+/// every interface, and `accept_redirects` of `all` to the opposite (Linux v6.12,
+/// `net/ipv4/devinet.c`, `inet_forward_change`, and `net/ipv6/addrconf.c`, `addrconf_fixup_forwarding`).
+fn is_switched(name: &str, value: &str, changed: &BTreeMap<&str, (String, &String)>) -> bool {
+    let mut switches = FORWARDING_SWITCHES
+        .iter()
+        .filter(|(prefix, switch)| name.starts_with(prefix) && name != *switch);
+    let Some((_, switched)) = switches.find_map(|(_, switch)| changed.get(switch)) else {
+        return false;
+    };
+    match name.rsplit_once('.') {
+        Some((_, "forwarding")) => value == *switched,
+        _ => name == "net.ipv4.conf.all.accept_redirects" && (value == "0") != (*switched == "0"),
+    }
 }

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::state::LabState;
-use crate::state::route_lookup::RouteLookup;
+use crate::state::route_lookup::{RouteDecision, RouteLookup, RouteQuery};
 use svclab_dump::Difference;
 use svclab_journey::journey::{Hop, Journey, PacketPath};
 use svclab_model::plan::Mac;
@@ -160,11 +160,13 @@ pub enum InterfaceProperty {
 pub(crate) type Found = Vec<(String, Deviation)>;
 
 /// Returns what the packets of an attempt met and what differs from the lab, with the namespace of
-/// each object. Objects where packets were lost come first.
+/// each object. Objects where packets were lost come first. If no packet was sent,
+/// `unsent` is the lookup of its route.
 pub(crate) fn deviations(
     lab: &LabState<'_>,
     rules: &ObservedRules<'_>,
     journey: &Journey,
+    unsent: Option<RouteQuery<'_>>,
 ) -> Found {
     let mut found = Found::new();
     let mut add = |namespace: &str, deviation: Deviation| {
@@ -173,6 +175,11 @@ pub(crate) fn deviations(
             found.push(item);
         }
     };
+    if let Some(query) = unsent {
+        for deviation in first_route(lab, &journey.from, query) {
+            add(&journey.from, deviation);
+        }
+    }
     for (flight, hop) in hops(journey) {
         let name = &hop.namespace;
         for difference in rules.met(flight, hop) {
@@ -184,6 +191,22 @@ pub(crate) fn deviations(
         for (namespace, deviation) in links::met(lab, hop) {
             add(&namespace, deviation);
         }
+    }
+    found
+}
+
+/// Returns the deviations of a route and of its interfaces.
+fn first_route(lab: &LabState<'_>, name: &str, query: RouteQuery<'_>) -> Vec<Deviation> {
+    let (Some(planned), Some(observed)) = (lab.planned(name), lab.observed(name)) else {
+        return Vec::new();
+    };
+    let mut found: Vec<Deviation> = network::route(planned, observed, query)
+        .into_iter()
+        .collect();
+    let lookup = RouteLookup::new(&planned.network, query);
+    if let RouteDecision::Unicast { interfaces, .. } = lookup.decision {
+        let interfaces = interfaces.iter();
+        found.extend(interfaces.flat_map(|name| links::interface(planned, observed, name)));
     }
     found
 }

@@ -16,17 +16,25 @@ pub(super) fn met(lab: &LabState<'_>, flight: &PacketPath, hop: &Hop) -> Vec<Dev
     else {
         return Vec::new();
     };
-    let mut found = Vec::new();
-    for query in queries(hop) {
-        let planned = RouteLookup::new(&planned.network, query);
-        let observed = RouteLookup::new(&observed.network, query);
-        if !planned.decision.is_equivalent(&observed.decision) {
-            found.push(Deviation::Route { planned, observed });
-        }
-    }
+    let queries = queries(hop).into_iter();
+    let mut found: Vec<Deviation> = queries
+        .filter_map(|query| route(planned, observed, query))
+        .collect();
     found.extend(neighbours(planned, observed, hop));
     found.extend(bridge_forwarding(lab, flight, hop));
     found
+}
+
+/// Returns the deviation of a route lookup.
+pub(super) fn route(
+    planned: &NamespaceState,
+    observed: &NamespaceState,
+    query: RouteQuery<'_>,
+) -> Option<Deviation> {
+    let planned = RouteLookup::new(&planned.network, query);
+    let observed = RouteLookup::new(&observed.network, query);
+    let is_changed = !planned.decision.is_equivalent(&observed.decision);
+    is_changed.then_some(Deviation::Route { planned, observed })
 }
 
 /// Returns the lookups for a packet: of its destination, before and after the rules rewrote the

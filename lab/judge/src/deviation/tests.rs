@@ -9,7 +9,7 @@ use svclab_model::evidence::{
     ForwardingEntry, LinkState, NeighbourEntry, NetworkState, Queue, RouteState, SavedRules,
     StageEvidence, Verdict,
 };
-use svclab_model::plan::{Backend, Iptables, Plan, RouteKind, RoutingAction};
+use svclab_model::plan::{Backend, Iptables, Plan, RouteKind, RoutingAction, Sysctl};
 use svclab_ruleset::input::Input;
 
 /// Returns the evidence of a kernel that has exactly the planned state.
@@ -54,7 +54,7 @@ fn journey(to: &str, end: PathEnd) -> Journey {
 fn found(plan: &Plan, evidence: &StageEvidence, journey: &Journey) -> Vec<Deviation> {
     let lab = LabState::new(plan, Some(evidence));
     let rules = ObservedRules::new(plan, evidence);
-    let found = deviations(&lab, &rules, journey);
+    let found = deviations(&lab, &rules, journey, None);
     assert!(found.iter().all(|(name, _)| name == NODE), "{found:?}");
     found.into_iter().map(|(_, deviation)| deviation).collect()
 }
@@ -265,6 +265,88 @@ fn deviations_sysctls_of_met_interfaces_are_named() {
         observed: "1".to_owned(),
     };
     assert_eq!(found, [expected]);
+}
+
+#[test]
+fn deviations_switch_of_forwarding_is_named_without_what_it_sets() {
+    let mut plan = plan();
+    let planned = [
+        ("net.ipv4.ip_forward", "1"),
+        ("net.ipv4.conf.all.accept_redirects", "0"),
+    ];
+    node(&mut plan)
+        .sysctls
+        .extend(planned.map(|(key, value)| Sysctl {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            link: None,
+            optional: false,
+        }));
+    let journey = journey("10.244.1.9", PathEnd::NotReceived);
+    let found = |changes: &[(&str, &str)]| -> Vec<String> {
+        let mut evidence = evidence(&plan);
+        let sysctls = evidence.sysctls.get_mut(NODE).unwrap();
+        let changes = changes.iter();
+        sysctls.extend(changes.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let found = found(&plan, &evidence, &journey);
+        let names = found.into_iter().map(|deviation| match deviation {
+            Deviation::Sysctl { name, .. } => name,
+            other => panic!("{other:?}"),
+        });
+        names.collect()
+    };
+    let switched = [
+        ("net.ipv4.ip_forward", "0"),
+        ("net.ipv4.conf.all.forwarding", "0"),
+        ("net.ipv4.conf.cni0.forwarding", "0"),
+        ("net.ipv4.conf.all.accept_redirects", "1"),
+    ];
+    assert_eq!(found(&switched), ["net.ipv4.ip_forward"]);
+    // Somebody switched off one interface, or all of them one by one.
+    assert_eq!(found(&switched[2..3]), ["net.ipv4.conf.cni0.forwarding"]);
+}
+
+#[test]
+fn deviations_route_of_unsent_packet_names_route_and_interface() {
+    let plan = plan();
+    let mut evidence = evidence(&plan);
+    link(&mut evidence, "eth0").flags &= !1;
+    network(&mut evidence).routes.clear();
+    let journey = Journey {
+        from: NODE.to_owned(),
+        packets: Vec::new(),
+        ..journey("10.9.9.9", PathEnd::Delivered)
+    };
+    let query = RouteQuery {
+        source: "0.0.0.0".parse().unwrap(),
+        destination: "10.9.9.9".parse().unwrap(),
+        mark: 0,
+        ingress: "lo",
+    };
+    let lab = LabState::new(&plan, Some(&evidence));
+    let rules = ObservedRules::new(&plan, &evidence);
+    let found = deviations(&lab, &rules, &journey, Some(query));
+    let [
+        (_, Deviation::Route { planned, observed }),
+        (
+            _,
+            Deviation::Interface {
+                interface,
+                property,
+                ..
+            },
+        ),
+    ] = &found[..]
+    else {
+        panic!("{found:?}");
+    };
+    assert!(matches!(planned.decision, RouteDecision::Unicast { .. }));
+    assert!(matches!(observed.decision, RouteDecision::None { .. }));
+    assert_eq!(
+        (&**interface, *property),
+        ("eth0", InterfaceProperty::State)
+    );
+    assert_eq!(deviations(&lab, &rules, &journey, None), []);
 }
 
 /// Returns the items of rules that differ: the saved rules are `saved`, and the packet matched

@@ -3,14 +3,14 @@
 //! `net/ipv4/fib_trie.c`, `fib_table_lookup`).
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use svclab_model::evidence::{NetworkState, RouteState};
-use svclab_model::plan::{MultipathRoute, RouteKind, RoutingAction, RoutingRule};
+use svclab_model::plan::{MultipathRoute, Probe, RouteKind, RoutingAction, RoutingRule};
 
 /// Numbers of the tables `local`, `main` and `default` (Linux v6.12,
 /// `include/uapi/linux/rtnetlink.h`, `RT_TABLE_LOCAL` and others).
@@ -27,6 +27,24 @@ pub(crate) struct RouteQuery<'q> {
     pub mark: u32,
     /// Interface that received the packet; `lo` for a packet of the namespace itself.
     pub ingress: &'q str,
+}
+
+impl RouteQuery<'_> {
+    /// Returns the lookup for the first packet of a probe.
+    pub(crate) fn of_probe(probe: &Probe) -> Self {
+        let destination = probe.target.socket().ip();
+        // Without a bound address, the kernel chooses the source after the lookup.
+        let unspecified = match destination {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        Self {
+            source: probe.bind.unwrap_or(unspecified),
+            destination,
+            mark: 0,
+            ingress: "lo",
+        }
+    }
 }
 
 /// Result of a route lookup in the state of a namespace.
