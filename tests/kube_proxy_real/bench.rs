@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 use serde_json::Value;
-use svclab_model::plan::{self, EvidenceRequest, Link, LinkKind, Mac, Namespace, Plan};
+use svclab_model::plan::{
+    self, EvidenceRequest, Link, LinkKind, Mac, Namespace, Plan, PortSettings,
+};
 use svclab_rules::kube_proxy::{KubeProxy, Mode, flags};
 use svclab_runner::kernel::{Agent, Session};
 use svclab_test_support::evidence::single_stage;
@@ -267,7 +269,7 @@ fn node() -> Plan {
             mac: Mac::from_names(name, "eth0"),
             addresses: address.parse().into_iter().collect(),
             bridge: None,
-            hairpin: false,
+            port: PortSettings::default(),
             down: false,
             mtu: None,
         }],

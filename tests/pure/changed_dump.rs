@@ -10,7 +10,7 @@ use svclab_ruleset::tool::Format;
 use svclab_test_support::dump::check_dump;
 
 /// Texts with a meaning in at least one format.
-const WORDS: [&str; 24] = [
+const WORDS: [&str; 28] = [
     "\"",
     "\\",
     "!",
@@ -35,6 +35,10 @@ const WORDS: [&str; 24] = [
     "é",
     "\t",
     "-r",
+    "lladdr",
+    "master",
+    "PERMANENT",
+    "hairpin",
 ];
 
 #[derive(Debug, Clone)]
@@ -83,7 +87,7 @@ fn apply(text: &mut String, edit: &Edit) {
 }
 
 /// Formats, each with a file of the project's tests.
-const FILES: [(Format, &str); 8] = [
+const FILES: [(Format, &str); 14] = [
     (
         Format::Rules(Family::V4, DumpedBackend::Default),
         "recorded/kube-proxy/v1.36.2/iptables/a_clusterip.cidr.iptables-save",
@@ -110,6 +114,18 @@ const FILES: [(Format, &str); 8] = [
         "fuzz/seeds/dump_policy/rules",
     ),
     (Format::Sysctls, "fuzz/seeds/dump_sysctls/net"),
+    (Format::Neighbours, "fuzz/seeds/dump_neighbours/neighbours"),
+    (
+        Format::Neighbours,
+        "fuzz/seeds/dump_neighbours/neighbours-json",
+    ),
+    (Format::Forwarding, "fuzz/seeds/dump_neighbours/forwarding"),
+    (
+        Format::Forwarding,
+        "fuzz/seeds/dump_neighbours/forwarding-json",
+    ),
+    (Format::BridgePorts, "fuzz/seeds/dump_neighbours/ports"),
+    (Format::BridgePorts, "fuzz/seeds/dump_neighbours/ports-json"),
 ];
 
 fn read_test_file(file: &str) -> String {

@@ -69,6 +69,21 @@ pub enum DumpLocation {
         /// Name of the interface.
         name: String,
     },
+    /// Bridge port.
+    BridgePort {
+        /// Name of the interface.
+        name: String,
+    },
+    /// Static forwarding entries of a bridge port or a VXLAN interface.
+    Forwarding {
+        /// Name of the interface.
+        interface: String,
+    },
+    /// Neighbours that do not expire, and next hops that did not reply.
+    Neighbours {
+        /// Name of the interface.
+        interface: String,
+    },
     /// Routing table.
     Routes {
         /// Address family of the routes.
@@ -206,6 +221,9 @@ impl fmt::Display for DumpLocation {
             Self::Set { name } => write!(f, "ipset {name}"),
             Self::Server { server } => write!(f, "ipvs {server}"),
             Self::Link { name } => write!(f, "interface {name}"),
+            Self::BridgePort { name } => write!(f, "bridge port {name}"),
+            Self::Forwarding { interface } => write!(f, "forwarding entries of {interface}"),
+            Self::Neighbours { interface } => write!(f, "neighbours on {interface}"),
             Self::Routes { family: ip, table } => write!(f, "{}routes, table {table}", family(ip)),
             Self::Policy { family: ip } => write!(f, "{}routing rules", family(ip)),
             Self::TrafficControl { object, place } => write!(f, "tc {object} of {place}"),
@@ -225,6 +243,9 @@ impl DumpLocation {
             Self::Set { .. } => Format::Sets.command(),
             Self::Server { .. } => Format::VirtualServers.command(),
             Self::Link { .. } => Format::Links.command(),
+            Self::BridgePort { .. } => Format::BridgePorts.command(),
+            Self::Forwarding { .. } => Format::Forwarding.command(),
+            Self::Neighbours { .. } => Format::Neighbours.command(),
             Self::Routes { family, .. } => Format::Routes(*family).command(),
             Self::Policy { family } => Format::RoutingRules(*family).command(),
             Self::TrafficControl { object, .. } => match object.as_str() {

@@ -16,6 +16,7 @@ pub mod node;
 pub mod owner;
 mod proxy;
 pub mod recognise;
+mod static_entries;
 
 pub use compare::compare;
 pub use difference::{Difference, DumpChange, DumpLocation, Owner, Side};

@@ -12,12 +12,14 @@ use svclab_diagnostic::printable::{one_line, printable};
 use svclab_diagnostic::source::Sources;
 use svclab_diagnostic::source::{FileId, Source};
 use svclab_ruleset::Family;
+use svclab_ruleset::bridge::{fdb, port, port::Ports};
 use svclab_ruleset::conntrack::{self, Connections};
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::ipvs::saved::Servers;
 use svclab_ruleset::link::Links;
 use svclab_ruleset::link::kind;
 use svclab_ruleset::link::kind::LinkKinds;
+use svclab_ruleset::neighbour::Neighbour;
 use svclab_ruleset::nft::Ruleset;
 use svclab_ruleset::route::Route;
 use svclab_ruleset::route::rule::PolicyRule;
@@ -28,7 +30,7 @@ use svclab_ruleset::text::{Text, lines};
 use svclab_ruleset::tool::{DumpedBackend, Format};
 use svclab_ruleset::traffic_control::listing::{self, Listings};
 use svclab_ruleset::traffic_control::qdisc::{self, Qdisc};
-use svclab_ruleset::{ipset, iptables, ipvs, link, nft, route, sysctl};
+use svclab_ruleset::{ipset, iptables, ipvs, link, neighbour, nft, route, sysctl};
 
 /// Parsed dump of a node. `None` means that the object was not dumped, which differs from an empty
 /// one.
@@ -46,6 +48,12 @@ pub struct NodeDump {
     pub links: Option<Links>,
     /// Kinds of the interfaces.
     pub kinds: Option<LinkKinds>,
+    /// Bridge ports according to `bridge link`; see [`NodeDump::bridge_ports`].
+    pub ports: Option<Ports>,
+    /// Forwarding entries of bridges and VXLAN devices, also those that expire.
+    pub forwarding: Option<Vec<fdb::Entry>>,
+    /// Neighbours, also those that expire.
+    pub neighbours: Option<Vec<Neighbour>>,
     /// Routes, by the address family of their file. One file can contain routes of both families.
     pub routes: BTreeMap<Family, Vec<Route>>,
     /// Routing rules, by address family.
@@ -155,7 +163,7 @@ impl NodeDump {
                 None if format.is_never_empty() && text.trim_ascii().is_empty() => {
                     problems.push(Problem::new(ProblemKind::EmptyFile(format), 0..0));
                 }
-                None if is_json(&text) && format != Format::ProxyConfiguration => {
+                None if is_json(&text) && !reads_json(format) => {
                     let end = text.find('\n').unwrap_or(text.len());
                     problems.push(Problem::new(ProblemKind::Json(format), 0..end));
                 }
@@ -208,7 +216,7 @@ impl NodeDump {
     }
 
     /// Returns the formats that can be compared. Kinds of interfaces are not included: they serve
-    /// only for a replay.
+    /// only for a replay. Bridge ports are included if `bridge link` or `ip -d link` printed them.
     pub fn formats(&self) -> impl Iterator<Item = Format> + '_ {
         let rules = self
             .rules
@@ -223,6 +231,9 @@ impl NodeDump {
             (Format::TrafficClasses, self.classes.is_some()),
             (Format::TrafficFilters, self.filters.is_some()),
             (Format::Connections, self.connections.is_some()),
+            (Format::BridgePorts, self.bridge_ports().is_some()),
+            (Format::Forwarding, self.forwarding.is_some()),
+            (Format::Neighbours, self.neighbours.is_some()),
             (Format::Sysctls, self.sysctls.is_some()),
         ];
         let present_formats = optional_formats.into_iter().filter(|(_, has)| *has);
@@ -264,6 +275,15 @@ impl NodeDump {
             .connections
             .take()
             .filter(|_| wanted(Format::Connections));
+        self.ports = self.ports.take().filter(|_| wanted(Format::BridgePorts));
+        self.forwarding = self
+            .forwarding
+            .take()
+            .filter(|_| wanted(Format::Forwarding));
+        self.neighbours = self
+            .neighbours
+            .take()
+            .filter(|_| wanted(Format::Neighbours));
         self.sysctls = self.sysctls.take().filter(|_| wanted(Format::Sysctls));
     }
 
@@ -284,6 +304,9 @@ impl NodeDump {
             Format::VirtualServers => self.servers = Some(ipvs::saved::parse(text, problems)),
             Format::Links => self.links = Some(link::parse(text, problems)),
             Format::LinkDetails => self.kinds = Some(kind::parse(text, problems)),
+            Format::BridgePorts => self.ports = Some(port::parse(text, problems)),
+            Format::Forwarding => self.forwarding = Some(fdb::parse(text, problems)),
+            Format::Neighbours => self.neighbours = Some(neighbour::parse(text, problems)),
             Format::Routes(ip) => {
                 self.routes.insert(ip, route::parse(text, ip, problems));
             }
@@ -330,6 +353,11 @@ impl NodeDump {
     }
 }
 
+/// Whether a file of this format may contain JSON.
+fn reads_json(format: Format) -> bool {
+    format == Format::ProxyConfiguration || format.has_json()
+}
+
 /// Whether the text is output of `nft -j` or `ip -json`.
 fn is_json(text: &str) -> bool {
     matches!(
@@ -367,7 +395,7 @@ fn unknown_format_error(name: &str, text: &str) -> Diagnostic {
             .with_help("save the output without the JSON option, `-j` or `-json`");
     }
     let names = "iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, \
-                 ip-6-route, ip-rule, ip-6-rule or sysctl-a";
+                 ip-6-route, ip-rule, ip-6-rule, ip-neigh, bridge-fdb, bridge-link or sysctl-a";
     Diagnostic::error(format!(
         "{name}: neither the file name nor the content identifies the program that printed the file"
     ))

@@ -72,6 +72,15 @@ const LINK_PREFIXES: [(&str, &str); 11] = [
     ("weave", "weave"),
 ];
 
+/// Components that set the neighbours and forwarding entries of their tunnels, by name prefix of the
+/// interface.
+const TUNNEL_PREFIXES: [(&str, &str); 4] = [
+    ("flannel", "flannel"),
+    ("vxlan.calico", "calico"),
+    ("vxlan-v6.calico", "calico"),
+    ("cilium_vxlan", "cilium"),
+];
+
 type Socket = (Protocol, IpAddr, u16);
 
 /// Data from which owners are determined.
@@ -228,6 +237,13 @@ impl Owners {
 #[must_use]
 pub fn link_owner(name: &str) -> Option<Owner> {
     component_owner(name, &LINK_PREFIXES)
+}
+
+/// Returns the owner of the static neighbours and forwarding entries of an interface, or `None` if
+/// no component sets such entries.
+#[must_use]
+pub fn tunnel_owner(interface: &str) -> Option<Owner> {
+    component_owner(interface, &TUNNEL_PREFIXES)
 }
 
 fn component_owner(name: &str, prefixes: &[(&str, &str)]) -> Option<Owner> {

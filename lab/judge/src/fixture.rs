@@ -3,7 +3,8 @@
 use svclab_journey::journey::{Crossing, Hop, Kind, PacketHeader, PacketPath, PathEnd};
 use svclab_model::evidence::AddressPair;
 use svclab_model::plan::{
-    Link, LinkKind, Mac, Namespace, Plan, Route, RouteKind, RoutingAction, RoutingRule,
+    Link, LinkKind, Mac, Namespace, Plan, PortSettings, Route, RouteKind, RoutingAction,
+    RoutingRule,
 };
 
 pub(crate) const NODE: &str = "node-1";
@@ -19,7 +20,7 @@ pub(crate) fn link(name: &str, last: u8, addresses: &[&str], kind: LinkKind) -> 
         mac: mac(last),
         addresses: addresses.iter().map(|own| own.parse().unwrap()).collect(),
         bridge: None,
-        hairpin: false,
+        port: PortSettings::default(),
         down: false,
         mtu: None,
     }

@@ -5,7 +5,6 @@
 
 mod backend;
 pub mod evidence;
-mod mac;
 pub mod plan;
 pub mod protocol;
 mod routing;

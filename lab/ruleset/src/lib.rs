@@ -1,10 +1,11 @@
 //! Parses and renders the network state of a node in the formats of its programs.
 //!
 //! Input: the output of `iptables-save`, `ipset save`, `nft list ruleset`, `ipvsadm -Sn`, `ip`,
-//! `tc`, `conntrack` and `sysctl`. Output: typed state, which renders itself in the format that the
-//! program loads. Text that cannot be parsed gives a [`Problem`](text::problem::Problem) with its
-//! position.
+//! `bridge`, `tc`, `conntrack` and `sysctl`. Output: typed state, which renders itself in the format
+//! that the program loads. Text that cannot be parsed gives a [`Problem`](text::problem::Problem)
+//! with its position.
 
+pub mod bridge;
 pub mod conntrack;
 mod family;
 pub mod input;
@@ -12,6 +13,8 @@ pub mod ipset;
 pub mod iptables;
 pub mod ipvs;
 pub mod link;
+mod mac;
+pub mod neighbour;
 pub mod nft;
 mod protocol;
 pub mod route;
@@ -21,4 +24,5 @@ pub mod tool;
 pub mod traffic_control;
 
 pub use family::Family;
+pub use mac::Mac;
 pub use protocol::Protocol;

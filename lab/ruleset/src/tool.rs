@@ -1,10 +1,11 @@
 //! Identifies the program that printed a file, from the file name or from the content.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use crate::Family;
+use crate::{Family, Mac};
 
 /// Format of a file in a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +23,12 @@ pub enum Format {
     Links,
     /// Output of `ip -d link`.
     LinkDetails,
+    /// Output of `bridge -d link`.
+    BridgePorts,
+    /// Output of `bridge fdb`.
+    Forwarding,
+    /// Output of `ip neigh`.
+    Neighbours,
     /// Output of `ip route`, for one table or for all tables (`table all`).
     Routes(Family),
     /// Output of `ip rule`.
@@ -52,7 +59,7 @@ pub enum DumpedBackend {
 }
 
 /// File names of each format, without the part before the last dot. svclab writes the first name.
-const FILE_NAMES: [(Format, &[&str]); 19] = [
+const FILE_NAMES: [(Format, &[&str]); 22] = [
     (
         Format::Rules(Family::V4, DumpedBackend::Default),
         &["iptables-save", "iptables-nft-save", "iptables"],
@@ -77,6 +84,12 @@ const FILE_NAMES: [(Format, &[&str]); 19] = [
     ),
     (Format::Links, &["ip-addr", "ip-address", "ip-a"]),
     (Format::LinkDetails, &["ip-link", "ip-d-link"]),
+    (Format::BridgePorts, &["bridge-link", "bridge-d-link"]),
+    (Format::Forwarding, &["bridge-fdb", "bridge-fdb-show"]),
+    (
+        Format::Neighbours,
+        &["ip-neigh", "ip-neighbour", "ip-neigh-show"],
+    ),
     (
         Format::Routes(Family::V4),
         &["ip-route", "ip-4-route", "ip-route-table-all"],
@@ -139,6 +152,9 @@ impl Format {
             Self::VirtualServers => "ipvsadm -Sn",
             Self::Links => "ip addr",
             Self::LinkDetails => "ip -d link",
+            Self::BridgePorts => "bridge -d link",
+            Self::Forwarding => "bridge fdb",
+            Self::Neighbours => "ip neigh",
             Self::Routes(Family::V4) => "ip route",
             Self::Routes(Family::V6) => "ip -6 route",
             Self::RoutingRules(Family::V4) => "ip rule",
@@ -168,8 +184,20 @@ impl Format {
     /// prints. `None` if there is no such line: an empty text may come from any program.
     #[must_use]
     pub fn detect(text: &str) -> Option<Self> {
+        if is_json_array(text) {
+            return detect_json(text);
+        }
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         lines.take(64).find_map(detect_line)
+    }
+
+    /// Whether the JSON output of the program is supported, too.
+    #[must_use]
+    pub const fn has_json(self) -> bool {
+        matches!(
+            self,
+            Self::BridgePorts | Self::Forwarding | Self::Neighbours
+        )
     }
 
     /// Whether a text detected as `other` may have this format. Not every text shows the family of
@@ -235,6 +263,15 @@ fn detect_line(line: &str) -> Option<Format> {
         }
         _ => {}
     }
+    if first.parse::<Mac>().is_ok() && second == "dev" {
+        return Some(Format::Forwarding);
+    }
+    if first.parse::<IpAddr>().is_ok()
+        && second == "dev"
+        && words.any(|word| NEIGHBOUR_WORDS.contains(&word))
+    {
+        return Some(Format::Neighbours);
+    }
     let parse_network = |text: &str| text.parse::<IpNetwork>().ok();
     let route = parse_network(first)
         .filter(|_| matches!(second, "via" | "dev" | "proto" | "nhid" | "metric"))
@@ -256,7 +293,45 @@ fn detect_line(line: &str) -> Option<Format> {
     if matches!(second, "from" | "not") {
         return Some(Format::RoutingRules(Family::V4));
     }
+    if words.clone().any(|word| word == "priority") && words.any(|word| word == "cost") {
+        return Some(Format::BridgePorts);
+    }
     (second.ends_with(':') && line.contains('<')).then_some(Format::Links)
+}
+
+/// Words that `ip neigh` prints, but `ip route` does not.
+const NEIGHBOUR_WORDS: [&str; 9] = [
+    "lladdr",
+    "INCOMPLETE",
+    "REACHABLE",
+    "STALE",
+    "DELAY",
+    "PROBE",
+    "FAILED",
+    "NOARP",
+    "PERMANENT",
+];
+
+/// Whether a text is a JSON array, and not a rule with its counters: `[0:0] -A OUTPUT`.
+fn is_json_array(text: &str) -> bool {
+    let content = text.trim_ascii_start().strip_prefix('[');
+    content.is_some_and(|content| content.trim_ascii_start().starts_with(['{', ']']))
+}
+
+/// Returns the format of a JSON array, from the members of its first object. `None` if the format is
+/// not supported, or the array is empty.
+fn detect_json(text: &str) -> Option<Format> {
+    let first = text.split('}').next()?;
+    let has = |name: &str| first.contains(&format!("\"{name}\""));
+    if has("mac") && (has("ifname") || has("dev")) {
+        Some(Format::Forwarding)
+    } else if has("dst") && has("dev") && has("state") {
+        Some(Format::Neighbours)
+    } else if has("ifname") && has("priority") && has("cost") && !has("linkinfo") {
+        Some(Format::BridgePorts)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -334,6 +409,37 @@ mod tests {
                 Some(Format::Connections),
             ),
             ("net.ipv4.ip_forward = 1\n", Some(Format::Sysctls)),
+            ("10.0.0.1 dev eth0 FAILED\n", Some(Format::Neighbours)),
+            (
+                "fe80::1 dev eth0 lladdr 02:00:00:00:00:01 router STALE\n",
+                Some(Format::Neighbours),
+            ),
+            (
+                "33:33:00:00:00:01 dev eth0 self permanent\n",
+                Some(Format::Forwarding),
+            ),
+            (
+                "4: v@p: <UP> mtu 1500 master b state forwarding priority 32 cost 2\n",
+                Some(Format::BridgePorts),
+            ),
+            (
+                "4: v@p: <UP> mtu 1500 qdisc noqueue master b state UP\n",
+                Some(Format::Links),
+            ),
+            (
+                "[ {\n  \"dst\": \"10.0.0.1\",\n  \"dev\": \"eth0\",\n  \"state\": [ \"STALE\" ]\n} ]",
+                Some(Format::Neighbours),
+            ),
+            (
+                r#"[{"mac":"33:33:00:00:00:01","ifname":"eth0","flags":["self"]}]"#,
+                Some(Format::Forwarding),
+            ),
+            (
+                r#"[{"ifindex":4,"ifname":"v","master":"b","priority":32,"cost":2}]"#,
+                Some(Format::BridgePorts),
+            ),
+            (r#"[{"dst":"default","dev":"eth0","flags":[]}]"#, None),
+            ("[]", None),
             ("", None),
             ("hello\n", None),
         ] {

@@ -13,7 +13,7 @@ use rtnetlink::{LinkUnspec, LinkVeth};
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
-use svclab_model::plan::{Link, LinkKind, Mac, Namespace, Plan, Route, RouteKind};
+use svclab_model::plan::{Link, LinkKind, Mac, Namespace, Plan, PortSettings, Route, RouteKind};
 use svclab_runner::kernel::Agent;
 use tokio::runtime::Runtime;
 
@@ -86,7 +86,7 @@ fn plan(size: u16) -> Plan {
                 },
                 addresses: vec![format!("{address}/24").parse().expect("an address")],
                 bridge: None,
-                hairpin: false,
+                port: PortSettings::default(),
                 down: false,
                 mtu: None,
                 name,

@@ -3,4 +3,5 @@
 mod collect;
 mod damaged;
 mod diff;
+mod link_layer;
 pub mod replay;

@@ -132,11 +132,11 @@ fn port_state(data: &[InfoBridgePort]) -> PortState {
     for each in data {
         match each {
             InfoBridgePort::State(port) => state.forwarding = *port == BridgePortState::Forwarding,
-            InfoBridgePort::HairpinMode(on) => state.hairpin = *on,
-            InfoBridgePort::Isolated(on) => state.isolated = *on,
-            InfoBridgePort::Learning(on) => state.learning = *on,
-            InfoBridgePort::UnicastFlood(on) => state.flood = *on,
-            InfoBridgePort::Locked(on) => state.locked = *on,
+            InfoBridgePort::HairpinMode(on) => state.settings.hairpin = *on,
+            InfoBridgePort::Isolated(on) => state.settings.isolated = *on,
+            InfoBridgePort::Learning(on) => state.settings.learning = *on,
+            InfoBridgePort::UnicastFlood(on) => state.settings.flood = *on,
+            InfoBridgePort::Locked(on) => state.settings.locked = *on,
             _ => {}
         }
     }

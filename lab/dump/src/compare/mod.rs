@@ -14,6 +14,10 @@
 //! - interfaces: their numbers and order, hardware addresses and link-local addresses derived from
 //!   them, numbers of peer interfaces, remaining lifetimes, the order of the addresses that
 //!   kube-proxy binds in ipvs mode;
+//! - neighbours: entries that the kernel resolves or creates, except for next hops of routes that
+//!   did not reply;
+//! - forwarding entries: entries that are learned or that the kernel creates;
+//! - bridge ports: priorities, costs, timers and numbers;
 //! - routes: their order, except among routes to the same destination with the same metric, and
 //!   remaining lifetimes;
 //! - queueing disciplines: counters, handles that the kernel chooses, and queues of interfaces that
@@ -23,7 +27,9 @@
 
 pub mod iptables;
 mod links;
+mod neighbours;
 pub mod nft;
+mod ports;
 mod routes;
 mod servers;
 mod sets;
@@ -121,6 +127,13 @@ impl Comparison<'_> {
                     links::compare(self, a, b);
                 }
             }
+            Format::BridgePorts => {
+                if let (Some(a), Some(b)) = (first.bridge_ports(), second.bridge_ports()) {
+                    ports::compare(self, &a, &b);
+                }
+            }
+            Format::Forwarding => neighbours::compare_forwarding(self),
+            Format::Neighbours => neighbours::compare(self),
             Format::Routes(ip) => {
                 if let (Some(a), Some(b)) = (first.routes.get(&ip), second.routes.get(&ip)) {
                     routes::compare(self, a, b);

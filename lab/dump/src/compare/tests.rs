@@ -261,6 +261,74 @@ fn compare_traffic_control_reports_differences() {
     ]);
 }
 
+#[test]
+fn compare_neighbours_and_ports_reports_differences() {
+    let neighbour = |suffix: &str| format!("10.0.0.1 dev eth0 lladdr 02:00:00:00:00:01 {suffix}\n");
+    let port = |settings: &str| {
+        format!(
+            "4: v@p: <UP> mtu 1500 master b state forwarding priority 32 cost 2\n    {settings}\n"
+        )
+    };
+    assert_differences(&[
+        ("ip-neigh", &neighbour("REACHABLE"), &neighbour("STALE"), 0),
+        (
+            "ip-neigh",
+            &neighbour("REACHABLE"),
+            "10.0.0.1 dev eth0 FAILED\n",
+            0,
+        ),
+        ("ip-neigh", &neighbour("STALE"), &neighbour("PERMANENT"), 1),
+        (
+            "ip-neigh",
+            &neighbour("PERMANENT"),
+            &neighbour("PERMANENT proto static"),
+            0,
+        ),
+        (
+            "ip-neigh",
+            &neighbour("PERMANENT"),
+            &neighbour("router PERMANENT"),
+            2,
+        ),
+        (
+            "ip-neigh",
+            &neighbour("PERMANENT"),
+            &neighbour("PERMANENT").replace(":01", ":02"),
+            2,
+        ),
+        (
+            "bridge-fdb",
+            "02:00:00:00:00:01 dev vx0 dst 10.0.0.1 self permanent\n02:00:00:00:00:02 dev vx0 dst 10.0.0.2 self permanent\n",
+            "02:00:00:00:00:02 dev vx0 dst 10.0.0.2 self permanent\n02:00:00:00:00:01 dev vx0 dst 10.0.0.1 self permanent\n",
+            0,
+        ),
+        (
+            "bridge-fdb",
+            "02:00:00:00:00:01 dev vx0 dst 10.0.0.1 self permanent\n",
+            "02:00:00:00:00:01 dev vx0 dst 10.0.0.2 self permanent\n",
+            2,
+        ),
+        (
+            "bridge-fdb",
+            "02:00:00:00:00:01 dev v master b\n",
+            "02:00:00:00:00:01 dev v master b static\n",
+            1,
+        ),
+        (
+            "bridge-link",
+            &port("hairpin on"),
+            &port("hairpin off isolated on"),
+            2,
+        ),
+        (
+            "bridge-link",
+            &port("learning on cost 2"),
+            &port("cost 4"),
+            0,
+        ),
+    ]);
+}
+
 /// Asserts the number of differences between two texts, in either order.
 fn assert_differences(cases: &[(&str, &str, &str, usize)]) {
     for (name, first, second, count) in cases {

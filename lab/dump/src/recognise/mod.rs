@@ -31,7 +31,8 @@ pub fn recognise(text: &str) -> Option<Content> {
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let lines: Vec<&str> = lines.take(DECISIVE_LINES).collect();
     if let Some(output) = outputs::detect_json(text) {
-        return Some(Content::Unread(output));
+        let format = Format::detect(text).filter(|format| format.has_json());
+        return Some(format.map_or(Content::Unread(output), Content::State));
     }
     let content = lines.iter().find_map(|line| recognise_line(line))?;
     let fitting = lines.iter().filter(|line| content.fits(line)).count();

@@ -1,8 +1,6 @@
 //! Recognises output of programs that svclab does not read, so that messages name the program and
 //! what the output may affect.
 
-use std::net::IpAddr;
-
 /// Output of a program that svclab does not read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnreadOutput {
@@ -12,18 +10,6 @@ pub struct UnreadOutput {
     pub affects: &'static str,
 }
 
-const NEIGHBOURS: UnreadOutput = UnreadOutput {
-    command: "ip neigh",
-    affects: "packets go to the link-layer addresses of the lab",
-};
-const FDB: UnreadOutput = UnreadOutput {
-    command: "bridge fdb",
-    affects: "bridges and tunnels forward frames as the lab configures them",
-};
-const BRIDGE_LINK: UnreadOutput = UnreadOutput {
-    command: "bridge link",
-    affects: "the flags of bridge ports are those of `ip -d link`, or of the lab",
-};
 const XFRM: UnreadOutput = UnreadOutput {
     command: "ip xfrm",
     affects: "packets are not encrypted",
@@ -53,41 +39,18 @@ const NFT_JSON: UnreadOutput = UnreadOutput {
     affects: "the tables need the output without the option `-j`",
 };
 
-/// States that end a neighbour entry without a link-layer address (iproute2 6.1, `ip/ipneigh.c`,
-/// `print_neigh_state`).
-const NEIGHBOUR_STATES: [&str; 8] = [
-    "INCOMPLETE",
-    "REACHABLE",
-    "STALE",
-    "DELAY",
-    "PROBE",
-    "FAILED",
-    "NOARP",
-    "PERMANENT",
-];
-
 /// Returns the output that a line belongs to. `None` if no such program prints the line.
 pub(super) fn detect_line(line: &str) -> Option<&'static UnreadOutput> {
     let mut words = line.split_ascii_whitespace();
     let first = words.next()?;
     let second = words.next().unwrap_or_default();
     let has = |word: &str| line.split_ascii_whitespace().any(|own| own == word);
-    if first.parse::<IpAddr>().is_ok() && second == "dev" {
-        let last = line.split_ascii_whitespace().next_back();
-        let is_neighbour =
-            has("lladdr") || last.is_some_and(|last| NEIGHBOUR_STATES.contains(&last));
-        return is_neighbour.then_some(&NEIGHBOURS);
-    }
-    if is_hardware_address(first) && matches!(second, "dev" | "vlan") {
-        return Some(&FDB);
-    }
     match first {
         "src" if has("dst") => Some(&XFRM),
         "Chain" if line.ends_with(')') && (has("references)") || has("(policy")) => Some(&LISTING),
         "Type:" if second.contains(':') => Some(&SETS),
         "IP" if line.starts_with("IP Virtual Server version ") => Some(&VIRTUAL_SERVERS),
         _ if second.starts_with("flags=") && line.contains(" mtu ") => Some(&IFCONFIG),
-        _ if is_index(first) && has("cost") && has("priority") => Some(&BRIDGE_LINK),
         _ => None,
     }
 }
@@ -103,20 +66,14 @@ pub(super) fn detect_json(text: &str) -> Option<&'static UnreadOutput> {
         .filter(|c| !c.is_ascii_whitespace())
         .take(16)
         .collect();
-    let keys = ["[{\"ifindex\"", "[{\"dst\"", "[{\"type\"", "[{\"priority\""];
+    let keys = [
+        "[{\"ifindex\"",
+        "[{\"mac\"",
+        "[{\"dst\"",
+        "[{\"type\"",
+        "[{\"priority\"",
+    ];
     keys.iter()
         .any(|key| begin.starts_with(key))
         .then_some(&JSON)
-}
-
-fn is_hardware_address(text: &str) -> bool {
-    let mut parts = text.split(':');
-    parts.clone().count() == 6
-        && parts.all(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit()))
-}
-
-/// Whether a word is the index of an interface: `3:`.
-fn is_index(text: &str) -> bool {
-    let number = text.strip_suffix(':').unwrap_or_default();
-    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Plan};
-use svclab_planner::replay::{ReplayReport, replace_node};
+use svclab_planner::replay::{HardwareAddresses, ReplayReport, replace_node};
 use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables::IptablesRules;
 use svclab_ruleset::iptables::script::IptablesScript;
@@ -69,7 +69,7 @@ pub enum OverlayError {
 }
 
 /// Returns the plan with the dumped node and a report of what was replayed. `name` is the dump's
-/// name for error messages.
+/// name for error messages. `known` are the link-layer addresses according to both sides' dumps.
 ///
 /// # Errors
 ///
@@ -79,6 +79,7 @@ pub fn overlay_dump(
     node: &str,
     name: &str,
     dump: &NodeDump,
+    known: &HardwareAddresses,
 ) -> Result<(Plan, ReplayReport), OverlayError> {
     let mut plan = plan.clone();
     let case = plan.case.clone();
@@ -99,7 +100,7 @@ pub fn overlay_dump(
             name: name.to_owned(),
         });
     }
-    let account = replace_node(&mut plan, node, dump);
+    let account = replace_node(&mut plan, node, dump, known);
     if is_whole(dump) {
         return Ok((plan, account));
     }
@@ -222,7 +223,8 @@ mod tests {
         let nat = dump(
             "*nat\n:OUTPUT ACCEPT [0:0]\n:NEW - [0:0]\n[1:2] -A OUTPUT -m set --match-set A dst -j NEW\nCOMMIT\n",
         );
-        let (plan, _) = overlay_dump(&lab(), "node-1", "DUMP", &nat).unwrap();
+        let known = HardwareAddresses::default();
+        let (plan, _) = overlay_dump(&lab(), "node-1", "DUMP", &nat, &known).unwrap();
         let rules = plan.namespaces[0].iptables.clone().unwrap();
         assert_eq!(rules.backend, Backend::Legacy);
         insta::assert_snapshot!(rules.v4.text());
@@ -231,7 +233,7 @@ mod tests {
     #[test]
     fn overlay_invalid_dump_returns_error() {
         let error_text = |node: &str, dump: &NodeDump| {
-            overlay_dump(&lab(), node, "DUMP", dump)
+            overlay_dump(&lab(), node, "DUMP", dump, &HardwareAddresses::default())
                 .unwrap_err()
                 .to_string()
         };

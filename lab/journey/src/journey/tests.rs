@@ -4,7 +4,9 @@ use super::*;
 use svclab_model::evidence::{
     Attempt, Direction, DropEvidence, DroppedPacket, Packet, StageEvidence, Verdict,
 };
-use svclab_model::plan::{Lifetime, Link, LinkKind, Namespace, Plan, Probe, ProbeProtocol, Target};
+use svclab_model::plan::{
+    Lifetime, Link, LinkKind, Namespace, Plan, PortSettings, Probe, ProbeProtocol, Target,
+};
 
 const NODE: &str = "node-1";
 
@@ -24,7 +26,7 @@ fn plan() -> Plan {
         mac: Mac([10, 0x58, 0, 0, 0, 1]),
         addresses: vec!["10.0.0.1/24".parse().unwrap()],
         bridge: None,
-        hairpin: false,
+        port: PortSettings::default(),
         down: false,
         mtu: None,
     };

@@ -66,6 +66,9 @@ pub enum Fault {
         /// Neighbour whose static entry has this hardware address.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         neighbour: Option<IpAddr>,
+        /// Bridge whose static forwarding entry sends frames to this address to the receiver.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bridge: Option<String>,
     },
     /// Bridge port through which the frame came and would have to leave.
     Hairpin {
@@ -82,6 +85,34 @@ pub enum Fault {
         port: String,
         /// Whether the port is down.
         down: bool,
+    },
+    /// Two bridge ports that exchange no frames, because both are isolated.
+    IsolatedPorts {
+        /// Name of the bridge.
+        bridge: String,
+        /// Name of the port that received the frame.
+        ingress: String,
+        /// Name of the port that leads to the destination.
+        port: String,
+    },
+    /// Bridge port to the destination that does not flood, for a hardware address that the bridge
+    /// does not know.
+    UnknownHardwareAddress {
+        /// Name of the bridge.
+        bridge: String,
+        /// Name of the port that leads to the destination.
+        port: String,
+        /// Destination hardware address of the frame; absent if it was not captured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(with = "Option<String>")]
+        address: Option<Mac>,
+    },
+    /// Bridge port that receives only frames from known hardware addresses.
+    LockedPort {
+        /// Name of the bridge.
+        bridge: String,
+        /// Name of the port.
+        port: String,
     },
     /// Interface that is down.
     Down {

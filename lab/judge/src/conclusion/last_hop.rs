@@ -23,9 +23,9 @@ const VLAN_TAG: u32 = 4;
 #[derive(Clone, Copy)]
 pub(super) struct LastHop<'a> {
     lab: &'a LabState<'a>,
-    own: &'a NamespaceState,
+    pub(super) own: &'a NamespaceState,
     flight: &'a PacketPath,
-    hop: &'a Hop,
+    pub(super) hop: &'a Hop,
 }
 
 impl<'a> LastHop<'a> {
@@ -56,6 +56,7 @@ impl<'a> LastHop<'a> {
             }
             DropKind::OtherHardwareAddress | DropKind::LinkRefused => self.link(),
             DropKind::BridgeNoPort => self.bridge_port(),
+            DropKind::BridgeIngress => self.bridge_ingress(),
             DropKind::Netfilter | DropKind::Ipvs => {
                 self.ingress_rule().or_else(|| self.virtual_server())
             }
@@ -68,7 +69,7 @@ impl<'a> LastHop<'a> {
         (kind, fault)
     }
 
-    fn header(self) -> Option<PacketHeader> {
+    pub(super) fn header(self) -> Option<PacketHeader> {
         self.flight.header
     }
 
@@ -82,7 +83,7 @@ impl<'a> LastHop<'a> {
         RouteLookup::new(&self.own.network, query)
     }
 
-    fn destination_lookup(self) -> RouteLookup {
+    pub(super) fn destination_lookup(self) -> RouteLookup {
         let ingress = ingress_interface(self.hop).map_or("lo", |seen| &seen.interface);
         let (source, destination) = (self.hop.before.source, self.hop.after.destination);
         // Rules set the mark before the lookup.
@@ -241,7 +242,7 @@ impl<'a> LastHop<'a> {
     }
 
     /// Returns the other end of a veth interface in this namespace.
-    fn peer(self, interface: &str) -> Option<(&'a str, &'a LinkState)> {
+    pub(super) fn peer(self, interface: &str) -> Option<(&'a str, &'a LinkState)> {
         let namespace = self.lab.plan.namespace(&self.hop.namespace)?;
         let link = namespace.links.iter().find(|link| link.name == interface)?;
         let LinkKind::Veth { namespace, peer } = &link.kind else {
@@ -280,13 +281,16 @@ impl<'a> LastHop<'a> {
             return None;
         }
         let mut neighbours = self.own.network.neighbours.iter();
-        let entry =
-            neighbours.find(|entry| entry.mac == Some(address) && entry.interface == link.name);
+        // A bridge has the neighbours of its ports.
+        let is_own =
+            |interface: &String| *interface == link.name || link.bridge.as_ref() == Some(interface);
+        let entry = neighbours.find(|entry| entry.mac == Some(address) && is_own(&entry.interface));
         Some(Fault::HardwareAddress {
             address,
             owner: self.owner_of(address),
             receiver,
             neighbour: entry.map(|entry| entry.address),
+            bridge: self.static_entry(address, link),
         })
     }
 
@@ -295,32 +299,6 @@ impl<'a> LastHop<'a> {
             let mut links = self.lab.observed(&namespace.name)?.links.iter();
             let link = links.find(|link| link.mac == Some(address))?;
             Some(InterfaceName::new(&namespace.name, &link.name))
-        })
-    }
-
-    /// Returns the bridge port that leads to the destination of a frame that a bridge received.
-    fn bridge_port(self) -> Option<Fault> {
-        let ingress = self.hop.crossings.iter().rfind(|seen| !seen.out)?;
-        let bridge = self.own.link(&ingress.interface)?.bridge.clone()?;
-        let to = self.hop.after.destination.ip();
-        let leads_to = |link: &&LinkState| {
-            self.peer(&link.name)
-                .is_some_and(|(_, end)| end.addresses.iter().any(|own| own.ip() == to))
-        };
-        let is_port = |link: &&LinkState| link.bridge.as_ref() == Some(&bridge);
-        let mut ports = self.own.links.iter().filter(is_port);
-        let port = ports.find(leads_to)?;
-        let settings = port.port.unwrap_or_default();
-        if port.name == ingress.interface && !settings.hairpin {
-            return Some(Fault::Hairpin {
-                bridge,
-                port: port.name.clone(),
-            });
-        }
-        Some(Fault::BridgePort {
-            bridge,
-            port: port.name.clone(),
-            down: !port.is_up(),
         })
     }
 

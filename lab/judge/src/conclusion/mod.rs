@@ -2,6 +2,7 @@
 //! [`Journey`], the names of addresses, and the state of the lab. Output: [`Fact`]s, which reports
 //! render as sentences.
 
+mod bridge;
 mod cause;
 mod drop_kind;
 mod drop_table;

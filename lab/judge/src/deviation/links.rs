@@ -132,15 +132,18 @@ pub(super) fn interface(
         flag(observed.filters_vlans),
     ));
     if let (Some(ours), Some(theirs)) = (planned.port, observed.port) {
-        let flags = [
-            (Property::Hairpin, ours.hairpin, theirs.hairpin),
-            (Property::Isolated, ours.isolated, theirs.isolated),
-            (Property::Learning, ours.learning, theirs.learning),
-            (Property::Flood, ours.flood, theirs.flood),
-            (Property::Locked, ours.locked, theirs.locked),
+        let properties = [
+            Property::Hairpin,
+            Property::Isolated,
+            Property::Learning,
+            Property::Flood,
+            Property::Locked,
         ];
-        let flags = flags.map(|(property, ours, theirs)| value(property, flag(ours), flag(theirs)));
-        found.extend(flags);
+        let settings = [ours, theirs].map(|port| port.settings.settings().map(|(_, is_on)| is_on));
+        for (index, property) in properties.into_iter().enumerate() {
+            let [ours, theirs] = settings.map(|settings| flag(settings[index]));
+            found.push(value(property, ours, theirs));
+        }
         // A port of an interface that is down does not forward either.
         if observed.is_up() {
             let state = |is_on| {

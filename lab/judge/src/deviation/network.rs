@@ -139,6 +139,10 @@ fn bridge_forwarding(lab: &LabState<'_>, flight: &PacketPath, hop: &Hop) -> Opti
     let entry = entries.find(|entry| {
         entry.mac == mac && entry.permanent && entry.remote.is_none() && is_port(&entry.interface)
     })?;
+    let mut own = lab.planned(&hop.namespace)?.network.forwarding.iter();
+    if own.any(|own| own.mac == mac && own.interface == entry.interface) {
+        return None;
+    }
     let planned = port_to(lab, &hop.namespace, mac);
     let is_right = planned.as_ref() == Some(&entry.interface);
     (!is_own && !is_right).then(|| Deviation::BridgeForwarding {

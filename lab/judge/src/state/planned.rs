@@ -7,7 +7,9 @@ use super::route_lookup::{DEFAULT_TABLE, LOCAL_TABLE, MAIN_TABLE};
 use svclab_model::evidence::{
     ForwardingEntry, LinkState, NeighbourEntry, NetworkState, PortState, RouteState, VxlanState,
 };
-use svclab_model::plan::{Link, LinkKind, Namespace, Route, RouteKind, RoutingAction, RoutingRule};
+use svclab_model::plan::{
+    ForwardingTarget, Link, LinkKind, Namespace, Route, RouteKind, RoutingAction, RoutingRule,
+};
 use svclab_ruleset::nft::Ruleset;
 
 /// MTU of an interface without another one (Linux v6.12, `include/uapi/linux/if_ether.h`,
@@ -29,7 +31,10 @@ pub(super) fn planned(namespace: &Namespace) -> NamespaceState {
     let forwarding = namespace.forwarding.iter().map(|entry| ForwardingEntry {
         interface: entry.dev.clone(),
         mac: entry.mac,
-        remote: Some(entry.to),
+        remote: match entry.to {
+            ForwardingTarget::Remote(remote) => Some(remote),
+            ForwardingTarget::Port | ForwardingTarget::Node => None,
+        },
         permanent: true,
     });
     let sysctls = namespace.sysctls.iter();
@@ -69,11 +74,7 @@ fn planned_link(namespace: &Namespace, link: &Link) -> LinkState {
     };
     let port = link.bridge.is_some().then_some(PortState {
         forwarding: !link.down,
-        hairpin: link.hairpin,
-        isolated: false,
-        learning: true,
-        flood: true,
-        locked: false,
+        settings: link.port,
     });
     LinkState {
         name: link.name.clone(),

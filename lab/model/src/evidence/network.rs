@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::mac::Mac;
+use crate::plan::{Mac, PortSettings};
 use crate::routing::{MultipathRoute, Route, RoutingRule};
 
 /// Routing state of a namespace, read through netlink.
@@ -89,26 +89,15 @@ impl LinkState {
     }
 }
 
-/// State of a bridge port (Linux v6.12, `include/linux/if_bridge.h`, `BR_HAIRPIN_MODE` and others).
+/// State of a bridge port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "the flags are independent of each other"
-)]
 pub struct PortState {
     /// Whether the port forwards frames: it has the spanning tree state `forwarding`.
     pub forwarding: bool,
-    /// Whether the bridge may forward a frame out of the port that received it.
-    pub hairpin: bool,
-    /// Whether the port is isolated from other isolated ports.
-    pub isolated: bool,
-    /// Whether the bridge learns addresses from frames of the port.
-    pub learning: bool,
-    /// Whether frames to unknown addresses leave through the port.
-    pub flood: bool,
-    /// Whether the port receives only frames from addresses with a forwarding entry.
-    pub locked: bool,
+    /// Settings of the port.
+    #[serde(flatten)]
+    pub settings: PortSettings,
 }
 
 /// Properties of a VXLAN device.

@@ -15,14 +15,14 @@ mod typed;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 
 pub use crate::backend::Backend;
-pub use crate::mac::Mac;
 pub use crate::routing::{MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule};
 pub use forget::{ConntrackFilter, ReplySource};
 pub use health::HealthCheck;
-pub use link::{Link, LinkKind};
+pub use link::{Link, LinkKind, PortSettings};
 pub use probe::{
     Count, Lifetime, MAX_DATAGRAM_BYTES, MAX_STREAM_BYTES, MaxWait, Probe, ProbeProtocol, Server,
     ServerKind, Target,
@@ -30,6 +30,7 @@ pub use probe::{
 pub use real_proxy::{API_ADDRESS, Mode, NFTABLES_TABLE, RealProxy, SyncTarget};
 
 pub use stage::{ApiUpdate, Delta, Stage, Step, delta};
+pub use svclab_ruleset::Mac;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::iptables::script::IptablesScript;
@@ -108,7 +109,7 @@ pub struct Namespace {
     pub routing_rules: Vec<RoutingRule>,
     /// Static neighbours, so that no verdict depends on ARP.
     pub neighbours: Vec<Neighbour>,
-    /// Forwarding entries of vxlan devices.
+    /// Forwarding entries of vxlan devices and bridges.
     pub forwarding: Vec<Forwarding>,
     /// Sysctls under `net.`, in the order of writing. Sysctls of an interface are written after the
     /// interface exists, all others before any interface exists.
@@ -161,16 +162,41 @@ pub struct Neighbour {
     pub dev: String,
 }
 
-/// Forwarding entry of a vxlan device.
+/// Forwarding entry of a vxlan device or of a bridge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forwarding {
-    /// Name of the vxlan device.
+    /// Name of the vxlan device, of the bridge port, or of the bridge.
     pub dev: String,
-    /// Destination link-layer address of the frames.
+    /// Destination link-layer address of the frames. A vxlan device sends frames to unknown
+    /// addresses to the entries of the address that is all zeros.
     pub mac: Mac,
-    /// Address of the tunnel end that receives the frames.
-    pub to: IpAddr,
+    /// Destination of the frames.
+    pub to: ForwardingTarget,
+}
+
+/// Destination of the frames of a forwarding entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ForwardingTarget {
+    /// Tunnel end with this address, for an entry of a vxlan device.
+    Remote(IpAddr),
+    /// The bridge port.
+    Port,
+    /// The node itself, which receives the frames through the bridge.
+    Node,
+}
+
+/// Renders the entry in the format of `bridge fdb`.
+impl fmt::Display for Forwarding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} dev {}", self.mac, self.dev)?;
+        match self.to {
+            ForwardingTarget::Remote(remote) => write!(f, " dst {remote} self permanent"),
+            ForwardingTarget::Port => f.write_str(" master static"),
+            ForwardingTarget::Node => f.write_str(" master permanent"),
+        }
+    }
 }
 
 /// Value for one sysctl.

@@ -45,6 +45,7 @@ pub fn diff(
             addresses,
             up,
             mtu: new.mtu.filter(|_| old.mtu != new.mtu),
+            port: (old.port != new.port).then_some(new.port),
         });
     }
     Ok((changes, has_removal))
@@ -55,7 +56,6 @@ fn has_same_creation(old: &Link, new: &Link) -> bool {
     old.kind == new.kind
         && old.mac == new.mac
         && old.bridge == new.bridge
-        && old.hairpin == new.hairpin
         // The kernel's default MTU is unknown.
         && (old.mtu == new.mtu || new.mtu.is_some())
 }

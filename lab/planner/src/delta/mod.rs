@@ -154,12 +154,25 @@ fn diff_namespace(
         let sides = (current.nft.state(), wanted.nft.state());
         tables::diff(sides.0.map_err(unreadable)?, sides.1.map_err(unreadable)?)
     };
+    let mut neighbours = add_remove(&current.neighbours, &wanted.neighbours);
+    let is_restarted = |dev: &str| {
+        links
+            .iter()
+            .any(|link| link.name == dev && link.up == Some(true))
+    };
+    // The kernel removed the neighbours of an interface that was down.
+    let lost = wanted
+        .neighbours
+        .iter()
+        .filter(|each| is_restarted(&each.dev));
+    let lost = lost.filter(|each| current.neighbours.contains(each));
+    neighbours.add.extend(lost.cloned());
     Ok(NamespaceDelta {
         namespace: name.clone(),
         sysctls: sysctls::diff(name, &current.sysctls, &wanted.sysctls)?,
         links,
         routes,
-        neighbours: add_remove(&current.neighbours, &wanted.neighbours),
+        neighbours,
         forwarding: add_remove(&current.forwarding, &wanted.forwarding),
         ipvs: virtual_servers::diff(&current.ipvs, &wanted.ipvs),
         accounting: difference(&wanted.accounting, &current.accounting),

@@ -2,7 +2,7 @@
 
 use super::*;
 use ipnetwork::IpNetwork;
-use svclab_model::plan::{Link, LinkKind, Mac, Sysctl};
+use svclab_model::plan::{Link, LinkKind, Mac, Neighbour, PortSettings, Sysctl};
 
 fn plan() -> Plan {
     let link = |name: &str, addresses: &[&str]| Link {
@@ -14,7 +14,7 @@ fn plan() -> Plan {
             .map(|address| address.parse().unwrap())
             .collect(),
         bridge: None,
-        hairpin: false,
+        port: PortSettings::default(),
         down: false,
         mtu: None,
     };
@@ -144,6 +144,34 @@ fn diff_loopback_address_requires_rebuild() {
 }
 
 #[test]
+fn diff_interface_up_again_restores_neighbours() {
+    let mut current = plan();
+    current.namespaces[0].neighbours = ["eth0", "eth1"]
+        .map(|dev| Neighbour {
+            address: "10.0.0.9".parse().unwrap(),
+            mac: Mac::from_names("node-2", dev),
+            dev: dev.to_owned(),
+        })
+        .into();
+    let mut down = current.clone();
+    down.namespaces[0].links[0].down = true;
+    let neighbours = |from: &Plan, to: &Plan| {
+        let delta = diff(from, to).unwrap();
+        delta.namespaces[0].neighbours.clone()
+    };
+    assert!(neighbours(&current, &down).is_empty());
+    let restored = neighbours(&down, &current);
+    assert_eq!(restored.add, current.namespaces[0].neighbours[..1]);
+}
+
+#[test]
+fn diff_bridge_port_settings_change_in_place() {
+    let change = namespace_change(|node| node.links[0].port.isolated = true);
+    let settings = change.links[0].port.unwrap();
+    assert!(settings.isolated && settings.learning);
+}
+
+#[test]
 fn diff_interface_recreated_requires_rebuild() {
     let reason = |change: fn(&mut Namespace)| {
         delta_of(|plan| change(&mut plan.namespaces[0]))
@@ -151,7 +179,7 @@ fn diff_interface_recreated_requires_rebuild() {
             .to_string()
     };
     insta::assert_snapshot!(reason(|node| node.links.clear()), @"the list of interfaces of node-1 changes");
-    insta::assert_snapshot!(reason(|node| node.links[0].hairpin = true), @"the creation parameters of interface eth0 of node-1 change");
+    insta::assert_snapshot!(reason(|node| node.links[0].bridge = Some("br0".to_owned())), @"the creation parameters of interface eth0 of node-1 change");
     insta::assert_snapshot!(reason(|node| "node-2".clone_into(&mut node.name)), @"the list of namespaces changes");
 }
 

@@ -98,13 +98,9 @@ fn render_namespace(change: &NamespaceDelta) -> String {
     let settings = settings.map(|setting| format!("{} = {}", setting.key, setting.value));
     run("sysctl -p -", Some(&join_lines(settings)));
     run("ip -batch -", Some(&render_links(change)));
-    let render_entries =
-        |verb: &str, forwarding_entries: &[svclab_model::plan::Forwarding]| -> String {
-            let rendered = forwarding_entries.iter().map(super::forwarding_command);
-            join_lines(rendered.map(|line| line.replacen("add", verb, 1)))
-        };
-    let forwarding = render_entries("del", &change.forwarding.remove)
-        + &render_entries("add", &change.forwarding.add);
+    let removed = change.forwarding.remove.iter();
+    let added = change.forwarding.add.iter().map(super::forwarding_command);
+    let forwarding = join_lines(removed.map(|entry| format!("fdb del {entry}")).chain(added));
     run("bridge -batch -", Some(&forwarding));
     let removed = change.ipvs.remove.iter();
     let gone = join_lines(removed.map(|server| format!("-D {}", server.key)));
@@ -149,6 +145,13 @@ fn render_links(change: &NamespaceDelta) -> String {
         commands.extend(address_commands(name, &link.addresses.add));
         if let Some(mtu) = link.mtu {
             commands.push(format!("link set dev {name} mtu {mtu}"));
+        }
+        if let Some(port) = &link.port {
+            let settings = port
+                .settings()
+                .map(|(setting, is_on)| format!(" {setting} {}", if is_on { "on" } else { "off" }));
+            let settings: String = settings.into_iter().collect();
+            commands.push(format!("link set dev {name} type bridge_slave{settings}"));
         }
         if let Some(up) = link.up {
             commands.push(format!(

@@ -16,8 +16,8 @@ use std::fmt::Write as _;
 use ipnetwork::IpNetwork;
 
 use svclab_model::plan::{
-    Forwarding, Lifetime, Link, LinkKind, Namespace, Neighbour, Plan, Route, RouteKind,
-    RoutingRule, Stage,
+    Forwarding, ForwardingTarget, Lifetime, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route,
+    RouteKind, RoutingRule, Stage,
 };
 use svclab_model::tools::iptables_program;
 
@@ -35,7 +35,7 @@ pub enum BuildPhase {
     Addresses,
     /// Routing rules.
     RoutingRules,
-    /// Forwarding entries of tunnels.
+    /// Forwarding entries of tunnels and bridges.
     Forwarding,
     /// IPVS timeouts and virtual servers.
     VirtualServers,
@@ -336,10 +336,11 @@ fn render_addresses(namespace: &Namespace) -> String {
     for link in &namespace.links {
         if let Some(bridge) = &link.bridge {
             commands.push(format!("link set dev {} master {bridge}", link.name));
-            if link.hairpin {
+            if !link.port.is_default() {
+                let name = &link.name;
                 commands.push(format!(
-                    "link set dev {} type bridge_slave hairpin on",
-                    link.name
+                    "link set dev {name} type bridge_slave{}",
+                    link.port
                 ));
             }
         }
@@ -419,10 +420,14 @@ fn network_text(to: IpNetwork) -> String {
 }
 
 fn forwarding_command(entry: &Forwarding) -> String {
-    format!(
-        "fdb add {} dev {} dst {} self permanent",
-        entry.mac, entry.dev, entry.to
-    )
+    let verb = match entry.to {
+        // The address that is all zeros can have several entries.
+        ForwardingTarget::Remote(_) if entry.mac == Mac::ZERO => "append",
+        ForwardingTarget::Remote(_) => "add",
+        // The bridge may have learned the address.
+        ForwardingTarget::Port | ForwardingTarget::Node => "replace",
+    };
+    format!("fdb {verb} {entry}")
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::IpNetwork;
 
+use super::link_layer::pods_behind_ports;
 use super::naming::rename_link;
-use super::report::{ReplayReport, count_noun};
+use super::report::{ReplayReport, count_noun, list_names};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{
-    Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind, Sysctl,
+    Link, LinkKind, Mac, Namespace, Neighbour, Plan, PortSettings, Route, RouteKind, Sysctl,
 };
 use svclab_ruleset::link::kind::LinkDetails;
 use svclab_ruleset::link::{Link as Dumped, Links};
@@ -85,6 +86,7 @@ fn match_links(
             pairs.insert(name.clone(), name.clone());
         }
     }
+    let pods = pods_behind_ports(dump);
     for (name, link) in links.iter().filter(|(name, _)| *name != "lo") {
         if pairs.contains_key(name) {
             continue;
@@ -105,16 +107,41 @@ fn match_links(
             let mut planned = namespace.links.iter().filter(is_unmatched);
             planned.find(|planned| planned.name == route.dev)
         };
+        let by_pod = || {
+            let addresses = pods.get(name.as_str())?;
+            let mut planned = namespace.links.iter().filter(is_unmatched);
+            planned.find(|planned| leads_to(plan, planned, addresses))
+        };
         let by_kind = || {
             let is_tunnel = matches!(link_kind(dump, name).as_deref(), Some("vxlan"));
             let mut planned = namespace.links.iter().filter(is_unmatched);
             planned.find(|planned| is_tunnel && matches!(planned.kind, LinkKind::Vxlan { .. }))
         };
-        if let Some(found) = by_address.or_else(by_route).or_else(by_kind) {
+        if let Some(found) = by_address
+            .or_else(by_route)
+            .or_else(by_pod)
+            .or_else(by_kind)
+        {
             pairs.insert(name.clone(), found.name.clone());
         }
     }
     pairs
+}
+
+/// Whether the other end of a veth pair has one of these addresses.
+fn leads_to(plan: &Plan, link: &Link, addresses: &[IpAddr]) -> bool {
+    let LinkKind::Veth { namespace, peer } = &link.kind else {
+        return false;
+    };
+    let ends = find_namespace(plan, namespace)
+        .into_iter()
+        .flat_map(|ns| &ns.links);
+    let mut ends = ends.filter(|end| end.name == *peer);
+    ends.any(|end| {
+        end.addresses
+            .iter()
+            .any(|own| addresses.contains(&own.ip()))
+    })
 }
 
 /// Returns the host addresses that routes have behind an interface.
@@ -215,7 +242,6 @@ impl LinkReplacer<'_> {
             });
             link.bridge = bridge.map(str::to_owned);
             if let Some(kind) = kinds.and_then(|kinds| kinds.get(&link.name)) {
-                link.hairpin = kind.is_hairpin();
                 if let LinkKind::Vxlan { vni, port, .. } = &mut link.kind {
                     let number = |name| kind.detail(name).and_then(|text| text.parse().ok());
                     *vni = number("id").unwrap_or(*vni);
@@ -329,7 +355,7 @@ impl LinkReplacer<'_> {
             mac: Mac::from_names(self.node, name),
             addresses: plan_addresses(dumped),
             bridge: None,
-            hairpin: false,
+            port: PortSettings::default(),
             down: is_down(dumped),
             mtu: dumped
                 .attributes
@@ -403,7 +429,7 @@ impl LinkReplacer<'_> {
                 .map(|ip| IpNetwork::from(*ip))
                 .collect(),
             bridge: None,
-            hairpin: false,
+            port: PortSettings::default(),
             down: false,
             mtu: dumped
                 .attributes
@@ -497,15 +523,5 @@ impl LinkReplacer<'_> {
             let description = format!("veth pairs to pods of the lab: {}", list_names(&simulated));
             self.account.add_simulated(description);
         }
-    }
-}
-
-/// Renders the first names and the number of the others.
-pub fn list_names(names: &[String]) -> String {
-    const MAX_NAMES: usize = 6;
-    let first = names[..names.len().min(MAX_NAMES)].join(", ");
-    match names.len().checked_sub(MAX_NAMES) {
-        Some(more) if more > 0 => format!("{first} and {more} more"),
-        _ => first,
     }
 }

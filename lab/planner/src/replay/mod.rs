@@ -4,6 +4,7 @@
 mod chain_paths;
 mod known_sysctls;
 mod lab;
+mod link_layer;
 mod links;
 mod naming;
 pub mod rejected;
@@ -16,6 +17,7 @@ mod traffic;
 
 pub use chain_paths::ChainPaths;
 pub use lab::{DumpedNode, expect_observed, find_node_of_dump, write_lab};
+pub use link_layer::HardwareAddresses;
 pub use report::{FileLine, OmittedItem, ReplayReport};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,16 +26,23 @@ use svclab_dump::NodeDump;
 use svclab_model::plan::Plan;
 
 /// Replaces a node of the plan with the contents of its dump. Returns a report of the replayed,
-/// simulated and omitted parts.
+/// simulated and omitted parts. `known` are the link-layer addresses according to this dump and to
+/// the dumps of other nodes.
 ///
 /// The plan must have a namespace with the name of the node; otherwise nothing changes.
-pub fn replace_node(plan: &mut Plan, node: &str, dump: &NodeDump) -> ReplayReport {
+pub fn replace_node(
+    plan: &mut Plan,
+    node: &str,
+    dump: &NodeDump,
+    known: &HardwareAddresses,
+) -> ReplayReport {
     let mut report = ReplayReport::new(node);
     if plan.namespace(node).is_none() {
         return report;
     }
     links::replay_links(plan, node, dump, &mut report);
     routes::replay_routes(plan, node, dump, &mut report);
+    link_layer::replay_link_layer(plan, node, dump, known, &mut report);
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
         rules::replay_rules(namespace, dump, &mut report);
         sysctls::replay_sysctls(namespace, dump, &mut report);

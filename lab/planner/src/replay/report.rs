@@ -226,6 +226,16 @@ pub(super) fn count_noun(count: usize, singular: &str, plural: &str) -> String {
     }
 }
 
+/// Renders the first names and the number of the others.
+pub(super) fn list_names(names: &[String]) -> String {
+    const MAX_NAMES: usize = 6;
+    let first = names[..names.len().min(MAX_NAMES)].join(", ");
+    match names.len().checked_sub(MAX_NAMES) {
+        Some(more) if more > 0 => format!("{first} and {more} more"),
+        _ => first,
+    }
+}
+
 /// Renders the report as lines of text.
 impl std::fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::links::list_names;
-use super::report::{ReplayReport, count_noun};
+use super::report::{ReplayReport, count_noun, list_names};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{
     Link, LinkKind, Mac, MultipathRoute, Namespace, Neighbour, NextHop, Plan, Route, RouteKind,

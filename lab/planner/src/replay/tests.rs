@@ -3,8 +3,8 @@
 use super::*;
 use svclab_dump::node::File;
 use svclab_model::plan::{
-    Backend, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Route, RouteKind, RoutingAction,
-    Sysctl,
+    Backend, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, PortSettings, Route, RouteKind,
+    RoutingAction, Sysctl,
 };
 use svclab_ruleset::input::Input;
 
@@ -22,7 +22,7 @@ fn veth_end(namespace: &str, dev: &str, to: &str, peer: &str, addresses: &[&str]
             .map(|address| address.parse().unwrap())
             .collect(),
         bridge: None,
-        hairpin: false,
+        port: PortSettings::default(),
         down: false,
         mtu: None,
     }
@@ -197,10 +197,14 @@ fn dump() -> NodeDump {
     parsed.dump
 }
 
+fn replace(plan: &mut Plan, node: &str, dump: &NodeDump) -> ReplayReport {
+    replace_node(plan, node, dump, &HardwareAddresses::from_dumps([dump]))
+}
+
 #[test]
 fn replace_node_dump_replaces_planned_node() {
     let mut plan = plan_with_node();
-    let report = replace_node(&mut plan, "node-1", &dump());
+    let report = replace(&mut plan, "node-1", &dump());
     let node = plan.namespace("node-1").unwrap();
     let link = |name: &str| node.links.iter().find(|link| link.name == name).unwrap();
     // Veth pairs keep their peers, with the names of the dump.
@@ -303,7 +307,7 @@ fn replace_node_dump_replaces_planned_node() {
 #[test]
 fn replace_node_multipath_and_removed_routes_are_kept() {
     let mut plan = plan_with_node();
-    let _ = replace_node(&mut plan, "node-1", &dump());
+    let _ = replace(&mut plan, "node-1", &dump());
     let node = plan.namespace("node-1").unwrap();
     let multipath_routes: Vec<String> = node
         .multipath_routes
@@ -332,7 +336,7 @@ fn replace_node_missing_output_keeps_planned_state() {
         text: "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n".to_owned(),
     };
     let dump = NodeDump::parse(vec![rules]).dump;
-    let report = replace_node(&mut plan, "node-1", &dump);
+    let report = replace(&mut plan, "node-1", &dump);
     let mut expected = plan_with_node();
     let v4 = "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n";
     expected.namespaces[1].iptables.as_mut().unwrap().v4 = Input::from_text(v4);
@@ -343,7 +347,7 @@ fn replace_node_missing_output_keeps_planned_state() {
 #[test]
 fn replace_node_unknown_node_changes_nothing() {
     let mut plan = plan_with_node();
-    let report = replace_node(&mut plan, "node-9", &dump());
+    let report = replace(&mut plan, "node-9", &dump());
     assert_eq!(plan, plan_with_node());
     assert_eq!(report.replayed, Vec::<String>::new());
 }
@@ -374,7 +378,7 @@ fn replace_node_reports_kube_proxy_flags() {
     let parsed = NodeDump::parse(files.clone());
     assert!(parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
     let mut plan = plan_with_node();
-    let report = replace_node(&mut plan, "node-1", &parsed.dump);
+    let report = replace(&mut plan, "node-1", &parsed.dump);
     let expected = "kube-proxy was configured with --proxy-mode=iptables \
         --cluster-cidr=10.1.0.0/16: its rules come from the dump";
     assert!(

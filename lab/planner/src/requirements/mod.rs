@@ -351,7 +351,7 @@ fn quote_line(kind: &str, line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_model::plan::{EvidenceRequest, Link, Mac};
+    use svclab_model::plan::{EvidenceRequest, Link, Mac, PortSettings};
     use svclab_ruleset::input::Input;
 
     fn link(name: &str, kind: LinkKind, address: &str) -> Link {
@@ -361,7 +361,7 @@ mod tests {
             mac: Mac::from_names("a", name),
             addresses: vec![address.parse().unwrap()],
             bridge: None,
-            hairpin: false,
+            port: PortSettings::default(),
             down: false,
             mtu: None,
         }

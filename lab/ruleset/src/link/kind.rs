@@ -2,8 +2,9 @@
 
 use indexmap::IndexMap;
 
+use crate::bridge::port::Port;
 use crate::text::problem::{Problem, ProblemKind};
-use crate::text::{Text, fields, lines};
+use crate::text::{Text, fields, lines, one_line_parts};
 use crate::tool::Format;
 
 /// Kinds of interfaces by interface name, in printed order.
@@ -16,8 +17,8 @@ pub struct LinkDetails {
     pub kind: Option<Text>,
     /// Text after the kind: `id 1 local 10.0.0.1 dev eth0 dstport 8472`.
     pub details: Text,
-    /// Text of the `bridge_slave` line. `None` if the interface is not a bridge port.
-    pub bridge_port: Option<Text>,
+    /// Settings of the `bridge_slave` line. `None` if the interface is not a bridge port.
+    pub bridge_port: Option<Port>,
     /// Line number, from 1.
     pub line: u32,
 }
@@ -29,13 +30,6 @@ impl LinkDetails {
         let mut words = self.details.split_ascii_whitespace();
         words.find(|word| *word == name)?;
         words.next()
-    }
-
-    /// Whether the bridge may forward a frame out of the port that received it.
-    #[must_use]
-    pub fn is_hairpin(&self) -> bool {
-        let port = self.bridge_port.as_deref().unwrap_or_default();
-        port.contains("hairpin on")
     }
 }
 
@@ -72,7 +66,9 @@ const KINDS: [&str; 24] = [
 #[must_use]
 pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> LinkKinds {
     let mut kinds = LinkKinds::new();
-    for line in lines(text).filter(|line| !line.text.starts_with('#')) {
+    let mut bridge_name = None;
+    let all = lines(text).filter(|line| !line.text.starts_with('#'));
+    for line in all.flat_map(one_line_parts) {
         let mut words = fields(line);
         let Some(first) = words.next() else {
             continue;
@@ -86,6 +82,8 @@ pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> LinkKinds {
                 continue;
             };
             let short = name.split('@').next().unwrap_or(name);
+            let bridge = words.skip_while(|word| word.text != "master").nth(1);
+            bridge_name = bridge.map(|bridge| text.slice(bridge.range()));
             let kind = LinkDetails {
                 kind: None,
                 details: text.slice(line.end()..line.end()),
@@ -100,7 +98,9 @@ pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> LinkKinds {
         };
         let rest = text.slice(first.range().end..line.end());
         if first.text == "bridge_slave" {
-            current.bridge_port = Some(rest);
+            let mut port = Port::new(bridge_name.clone(), line.number);
+            port.add_settings(text, words);
+            current.bridge_port = Some(port);
         } else if KINDS.contains(&first.text) && current.kind.is_none() {
             current.kind = Some(text.slice(first.range()));
             current.details = rest;
@@ -134,8 +134,19 @@ hello
         assert_eq!(kinds["flannel.1"].kind.as_deref(), Some("vxlan"));
         assert_eq!(kinds["flannel.1"].detail("dstport"), Some("8472"));
         assert_eq!(kinds["flannel.1"].detail("local"), Some("192.168.50.11"));
-        assert!(kinds["veth0"].is_hairpin() && !kinds["eth0"].is_hairpin());
+        let port = kinds["veth0"].bridge_port.as_ref().unwrap();
+        assert_eq!(port.bridge.as_deref(), Some("cni0"));
+        assert_eq!(
+            port.changed_settings().collect::<Vec<_>>(),
+            [("hairpin", "on")]
+        );
+        assert_eq!(kinds["eth0"].bridge_port, None);
         assert_eq!(problems.len(), 1);
         assert_eq!(&text[problems[0].range.clone()], "hello");
+        // Output of `ip -o -d link`.
+        let one_line = text.replace("\n    ", "\\    ");
+        let same = parse(&Text::new(one_line.as_str()), &mut problems);
+        assert_eq!(same["flannel.1"].detail("dstport"), Some("8472"));
+        assert!(same["veth0"].bridge_port.as_ref().unwrap().is_on("hairpin"));
     }
 }

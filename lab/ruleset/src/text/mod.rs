@@ -4,6 +4,7 @@
 //! after the file has been dropped.
 
 pub mod attributes;
+pub mod json;
 pub mod limits;
 pub mod problem;
 
@@ -131,6 +132,23 @@ pub fn lines(whole: &str) -> impl Iterator<Item = Line<'_>> {
             start: line_start + indent,
             indented: indent > 0,
         })
+    })
+}
+
+/// Splits a line of `ip -o` or `bridge -o` into the lines that these programs print without `-o`.
+/// All but the first are indented.
+pub(crate) fn one_line_parts(line: Line<'_>) -> impl Iterator<Item = Line<'_>> {
+    let mut start = line.start;
+    line.text.split('\\').map(move |part| {
+        let text = part.trim_ascii_start();
+        let part_start = start;
+        start += part.len() + 1;
+        Line {
+            text: text.trim_ascii_end(),
+            start: part_start + (part.len() - text.len()),
+            indented: line.indented || part_start > line.start,
+            ..line
+        }
     })
 }
 

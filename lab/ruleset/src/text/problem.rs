@@ -32,6 +32,9 @@ pub enum ProblemKind {
     /// The content is JSON, which the programs print only on request.
     #[error("the file contains JSON, not the text output of `{0}`")]
     Json(Format),
+    /// The JSON is invalid, or has members that the program does not print.
+    #[error("invalid JSON: {0}")]
+    InvalidJson(String),
     /// The file is empty, but its program always prints something.
     #[error("the file is empty, but `{0}` prints output on every node")]
     EmptyFile(Format),

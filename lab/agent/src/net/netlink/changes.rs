@@ -2,7 +2,6 @@
 
 use futures_util::TryStreamExt as _;
 use ipnetwork::IpNetwork;
-use netlink_packet_route::neighbour::NeighbourFlags;
 use nix::errno::Errno;
 use rtnetlink::LinkUnspec;
 
@@ -32,6 +31,10 @@ impl NamespaceNetlink {
                 let added = handle.add(index, address.ip(), address.prefix());
                 let step = format_args!("add address {address} to {}", change.name);
                 added.execute().await.in_step(&plan.name, step)?;
+            }
+            if let Some(settings) = change.port {
+                self.set_port(plan, &change.name, index, settings).await?;
+                self.flush_port(plan, &change.name, index).await?;
             }
             if change.mtu.is_some() || change.up.is_some() {
                 let mut link = LinkUnspec::new_with_index(index);
@@ -118,14 +121,8 @@ impl NamespaceNetlink {
             }
         }
         for entry in &change.forwarding.remove {
-            let index = self.index(plan, &entry.dev)?;
-            let mut message = self
-                .handle
-                .neighbours()
-                .add_bridge(index, &entry.mac.0)
-                .destination(entry.to)
-                .flags(NeighbourFlags::Own);
-            let deletion = self.handle.neighbours().del(message.message_mut().clone());
+            let message = self.forwarding_message(plan, entry)?;
+            let deletion = self.handle.neighbours().del(message);
             let step = format_args!("remove the forwarding entry {}", entry.mac);
             deletion.execute().await.in_step(&plan.name, step)?;
         }

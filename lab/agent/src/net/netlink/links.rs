@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use ipnetwork::IpNetwork;
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::link::{InfoData, InfoVeth};
+use netlink_packet_route::link::{InfoBridgePort, InfoData, InfoVeth};
 use nix::errno::Errno;
 use rtnetlink::{
     LinkBridge, LinkBridgePort, LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVxlan,
@@ -15,7 +15,7 @@ use rtnetlink::{
 use super::{LOOPBACK, NamespaceNetlink, StepResult as _, errno, step_failure};
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
-use svclab_model::plan::{Link, LinkKind, Namespace};
+use svclab_model::plan::{Link, LinkKind, Namespace, PortSettings};
 use svclab_model::protocol::{Failure, IP_ADDR};
 
 impl NamespaceNetlink {
@@ -52,13 +52,43 @@ impl NamespaceNetlink {
         let result = self.handle.link().set(port.build()).execute().await;
         let step = format_args!("attach {} to bridge {bridge}", link.name);
         result.in_step(&plan.name, step)?;
-        if link.hairpin {
-            let port = LinkBridgePort::new(index).hairpin(true);
-            let result = self.handle.link().set_port(port.build()).execute().await;
-            let step = format_args!("enable hairpin mode on {}", link.name);
-            result.in_step(&plan.name, step)?;
+        if !link.port.is_default() {
+            self.set_port(plan, &link.name, index, link.port).await?;
         }
         Ok(())
+    }
+
+    /// Writes the settings of a bridge port. A kernel before v5.16 ignores `locked`.
+    pub(super) async fn set_port(
+        &self,
+        plan: &Namespace,
+        name: &str,
+        index: u32,
+        settings: PortSettings,
+    ) -> Result<(), Failure> {
+        let port = LinkBridgePort::new(index)
+            .hairpin(settings.hairpin)
+            .learning(settings.learning)
+            .flood(settings.flood)
+            .append_info_data(InfoBridgePort::Isolated(settings.isolated))
+            .append_info_data(InfoBridgePort::Locked(settings.locked));
+        let result = self.handle.link().set_port(port.build()).execute().await;
+        let step = format_args!("set{settings} on bridge port {name}");
+        result.in_step(&plan.name, step)
+    }
+
+    /// Removes the forwarding entries that a bridge learned at a port. A port that was created with
+    /// other settings would not have them.
+    pub(super) async fn flush_port(
+        &self,
+        plan: &Namespace,
+        name: &str,
+        index: u32,
+    ) -> Result<(), Failure> {
+        let port = LinkBridgePort::new(index).append_info_data(InfoBridgePort::Flush);
+        let result = self.handle.link().set_port(port.build()).execute().await;
+        let step = format_args!("remove the learned entries of bridge port {name}");
+        result.in_step(&plan.name, step)
     }
 
     async fn add_addresses(

@@ -3,15 +3,24 @@
 use std::error::Error;
 use std::net::IpAddr;
 
+use futures_util::StreamExt as _;
 use ipnetwork::IpNetwork;
-use netlink_packet_route::neighbour::NeighbourFlags;
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
+    NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::neighbour::{NeighbourFlags, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{RouteMessage, RouteProtocol, RouteScope, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags};
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 
 use super::{NamespaceNetlink, StepResult as _};
 use crate::runtime::failure;
-use svclab_model::plan::{MultipathRoute, Namespace, Route, RouteKind, RoutingAction, RoutingRule};
+use svclab_model::plan::{
+    Forwarding, ForwardingTarget, Mac, MultipathRoute, Namespace, Route, RouteKind, RoutingAction,
+    RoutingRule,
+};
 use svclab_model::protocol::{Failure, IP_ROUTE, IP_RULE};
 
 impl NamespaceNetlink {
@@ -30,15 +39,9 @@ impl NamespaceNetlink {
             request.execute().await.in_step(name, step)?;
         }
         for entry in &plan.forwarding {
-            let (mac, to, dev) = (&entry.mac, entry.to, &entry.dev);
-            let request = self
-                .handle
-                .neighbours()
-                .add_bridge(self.index(plan, dev)?, &mac.0)
-                .destination(to)
-                .flags(NeighbourFlags::Own);
-            let step = format_args!("add the forwarding entry {mac} to {to} on {dev}");
-            request.execute().await.in_step(name, step)?;
+            let message = self.forwarding_message(plan, entry)?;
+            let result = self.add_forwarding(message, entry.mac).await;
+            result.in_step(name, format_args!("add the forwarding entry `{entry}`"))?;
         }
         for route in &plan.routes {
             let (to, dev) = (route.to, &route.dev);
@@ -74,6 +77,50 @@ impl NamespaceNetlink {
             result.in_step(name, format_args!("remove the route to {to} through {dev}"))?;
         }
         Ok(())
+    }
+
+    /// Adds a forwarding entry. An entry of the address that is all zeros is added to those that the
+    /// device has; any other entry replaces the one that the device has or has learned.
+    async fn add_forwarding(
+        &self,
+        message: NeighbourMessage,
+        mac: Mac,
+    ) -> Result<(), rtnetlink::Error> {
+        let mut request = NetlinkMessage::from(RouteNetlinkMessage::NewNeighbour(message));
+        let mode = if mac == Mac::ZERO {
+            NLM_F_APPEND
+        } else {
+            NLM_F_REPLACE
+        };
+        request.header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | mode;
+        let mut handle = self.handle.clone();
+        let mut responses = handle.request(request)?;
+        while let Some(response) = responses.next().await {
+            if let NetlinkPayload::Error(error) = response.payload {
+                return Err(rtnetlink::Error::NetlinkError(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Encodes a forwarding entry.
+    pub(super) fn forwarding_message(
+        &self,
+        plan: &Namespace,
+        entry: &Forwarding,
+    ) -> Result<NeighbourMessage, Failure> {
+        let index = self.index(plan, &entry.dev)?;
+        let request = self.handle.neighbours().add_bridge(index, &entry.mac.0);
+        let mut request = match entry.to {
+            ForwardingTarget::Remote(remote) => {
+                request.destination(remote).flags(NeighbourFlags::Own)
+            }
+            ForwardingTarget::Port => request
+                .flags(NeighbourFlags::Controller)
+                .state(NeighbourState::Noarp),
+            ForwardingTarget::Node => request.flags(NeighbourFlags::Controller),
+        };
+        Ok(request.message_mut().clone())
     }
 
     /// Removes a route that the kernel created together with an address.

@@ -45,8 +45,10 @@ pub enum Kind {
     RoutingRule,
     /// Static neighbour entry.
     Neighbour,
-    /// Forwarding entry of a VXLAN device.
+    /// Forwarding entry of a VXLAN device or a bridge.
     Forwarding,
+    /// Setting of a bridge port: hairpin mode, isolation, learning, flooding, locking.
+    BridgePort,
     /// Sysctl.
     Sysctl,
     /// Options of an ipset, or type and flags of an nftables set or map.

@@ -45,6 +45,8 @@ pub enum OwnerKey {
     Server(VirtualServerKey),
     /// Interface.
     Link(String),
+    /// Neighbour or forwarding entry of an interface.
+    Tunnel(String),
     /// Known owner.
     Known(Owner),
 }

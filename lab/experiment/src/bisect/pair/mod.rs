@@ -33,7 +33,7 @@ use iptables::MergedIptables;
 use network::MergedNetwork;
 use nft::MergedTables;
 use sets::MergedSets;
-use svclab_dump::owner::{Owners, link_owner};
+use svclab_dump::owner::{Owners, link_owner, tunnel_owner};
 use svclab_dump::{NodeDump, Owner};
 use svclab_model::plan::{HealthCheck, Namespace, NodeCommand, Plan, Server, Stage};
 use svclab_planner::print::descriptions;
@@ -350,6 +350,7 @@ fn find_owner(owners: &Owners, key: &OwnerKey) -> Option<Owner> {
         OwnerKey::Server(server) => owners.server_owner(server),
         OwnerKey::Link(name) => link_owner(name),
         OwnerKey::Known(owner) => Some(owner.clone()),
+        OwnerKey::Tunnel(name) => tunnel_owner(name),
     }
 }
 

@@ -10,15 +10,19 @@ use super::difference::Kind;
 use super::graph::{DifferenceGraph, OwnerKey, Scope};
 use crate::bisect::merge::{self, Merged, Slot};
 use svclab_model::plan::{
-    Forwarding, Link, LinkKind, MultipathRoute, Namespace, Neighbour, Route, RouteKind,
-    RoutingRule, Sysctl,
+    Forwarding, Link, LinkKind, Mac, MultipathRoute, Namespace, Neighbour, PortSettings, Route,
+    RouteKind, RoutingRule, Sysctl,
 };
+
+/// Setting of a bridge port: interface, name and value.
+type PortSetting = (String, &'static str, bool);
 
 /// Merged network configuration of a namespace.
 #[derive(Debug, Clone)]
 pub struct MergedNetwork {
-    /// Interfaces without their addresses.
+    /// Interfaces without their addresses and bridge port settings.
     pub links: Merged<Link>,
+    ports: Merged<PortSetting>,
     /// Addresses by interface name.
     addresses: Vec<(String, Merged<IpNetwork>)>,
     /// Addresses of `lo`.
@@ -45,6 +49,7 @@ impl MergedNetwork {
         let without_addresses = |links: &[Link]| -> Vec<Link> {
             let bare = links.iter().map(|link| Link {
                 addresses: Vec::new(),
+                port: PortSettings::default(),
                 ..link.clone()
             });
             bare.collect()
@@ -62,6 +67,7 @@ impl MergedNetwork {
             |link| link.name.clone(),
             describe,
         );
+        let ports = merge_port_settings(good, bad, graph);
         let addresses = merge_addresses(good, bad, graph);
         let scope = make_scope(Kind::Address, "interface lo");
         let describe = |address: &IpNetwork| (address.to_string(), OwnerKey::Unknown);
@@ -117,6 +123,7 @@ impl MergedNetwork {
         let sysctls = graph.add_keyed(&scope, &good.sysctls, &bad.sysctls, name, describe);
         let network = Self {
             links,
+            ports,
             addresses,
             loopback,
             routes,
@@ -138,8 +145,17 @@ impl MergedNetwork {
             let addresses = addresses
                 .into_iter()
                 .flat_map(|(_, list)| list.selected(with));
+            let mut port = PortSettings::default();
+            for (_, setting, is_on) in self
+                .ports
+                .selected(with)
+                .filter(|(name, ..)| *name == link.name)
+            {
+                port.set(setting, *is_on);
+            }
             Link {
                 addresses: addresses.copied().collect(),
+                port,
                 ..link.clone()
             }
         });
@@ -191,6 +207,11 @@ impl MergedNetwork {
             }
         }
         let is_on = |dev: &str| dev == link;
+        self.ports
+            .slots
+            .iter()
+            .filter(|slot| is_on(&slot.item.0))
+            .for_each(|slot| take(slot.origin));
         self.routes
             .slots
             .iter()
@@ -276,18 +297,50 @@ fn merge_link_layer(
             "{} lladdr {} dev {}",
             neighbour.address, neighbour.mac, neighbour.dev
         );
-        (text, OwnerKey::Unknown)
+        (text, OwnerKey::Tunnel(neighbour.dev.clone()))
     };
     let name = |neighbour: &Neighbour| (neighbour.address, neighbour.dev.clone());
     let neighbours = graph.add_keyed(&scope, &good.neighbours, &bad.neighbours, name, describe);
     let scope = make_scope(Kind::Forwarding, "forwarding entries");
     let describe = |entry: &Forwarding| {
-        let text = format!("{} dev {} dst {}", entry.mac, entry.dev, entry.to);
-        (text, OwnerKey::Unknown)
+        let owner = OwnerKey::Tunnel(entry.dev.clone());
+        (entry.to_string(), owner)
     };
-    let name = |entry: &Forwarding| (entry.mac, entry.dev.clone());
+    // The address that is all zeros can have several entries.
+    let name = |entry: &Forwarding| {
+        let target = (entry.mac == Mac::ZERO).then_some(entry.to);
+        (entry.mac, entry.dev.clone(), target)
+    };
     let forwarding = graph.add_keyed(&scope, &good.forwarding, &bad.forwarding, name, describe);
     (neighbours, forwarding)
+}
+
+/// Merges the settings of each bridge port.
+fn merge_port_settings(
+    good: &Namespace,
+    bad: &Namespace,
+    graph: &mut DifferenceGraph,
+) -> Merged<PortSetting> {
+    let settings = |side: &Namespace| -> Vec<PortSetting> {
+        let ports = side.links.iter().filter(|link| link.bridge.is_some());
+        let settings = ports.flat_map(|link| {
+            let settings = link.port.settings().into_iter();
+            settings.map(|(setting, is_on)| (link.name.clone(), setting, is_on))
+        });
+        settings.collect()
+    };
+    let scope = Scope {
+        namespace: &good.name,
+        kind: Kind::BridgePort,
+        location: "bridge ports".to_owned(),
+    };
+    let describe = |(name, setting, is_on): &PortSetting| {
+        let value = if *is_on { "on" } else { "off" };
+        let text = format!("dev {name} {setting} {value}");
+        (text, OwnerKey::Link(name.clone()))
+    };
+    let key = |(name, setting, _): &PortSetting| (name.clone(), *setting);
+    graph.add_keyed(&scope, &settings(good), &settings(bad), key, describe)
 }
 
 /// Merges the addresses of each interface. Their order matters.
@@ -376,9 +429,6 @@ fn describe_link(link: &Link) -> String {
     }
     if let Some(bridge) = &link.bridge {
         let _ = write!(text, " master {bridge}");
-    }
-    if link.hairpin {
-        text.push_str(" hairpin on");
     }
     text.push_str(if link.down { " down" } else { " up" });
     text

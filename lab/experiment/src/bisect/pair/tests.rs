@@ -1,10 +1,14 @@
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use proptest::prelude::*;
 
 use super::*;
 use svclab_dump::compare::iptables::{Order, compare};
-use svclab_model::plan::{Backend, Iptables, Link, LinkKind, Mac, Route, RouteKind, Sysctl};
+use svclab_model::plan::{
+    Backend, Forwarding, ForwardingTarget, Iptables, Link, LinkKind, Mac, Neighbour, PortSettings,
+    Route, RouteKind, Sysctl,
+};
 use svclab_planner::delta;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables::Rule;
@@ -213,7 +217,7 @@ fn network_namespace(addresses: &[&str], routes: &[(&str, Option<&str>)]) -> Nam
                 .map(|address| address.parse().unwrap())
                 .collect(),
             bridge: None,
-            hairpin: false,
+            port: PortSettings::default(),
             down: false,
             mtu: None,
         }],
@@ -268,6 +272,52 @@ fn pair_interface_joins_its_configuration() {
         optional: false,
     });
     assert_eq!(pair(&plan(good), &plan(bad)).len(), 1);
+}
+
+#[test]
+fn pair_neighbours_and_port_settings_are_separate() {
+    let entry = |mac: Mac, to| Forwarding {
+        dev: "flannel.1".to_owned(),
+        mac,
+        to: ForwardingTarget::Remote(to),
+    };
+    let mut good = network_namespace(&["10.0.0.2/24"], &[]);
+    let port = network_namespace(&[], &[]).links.remove(0);
+    for name in ["veth1", "veth2"] {
+        let mut port = port.clone();
+        port.name = name.to_owned();
+        port.bridge = Some("cni0".to_owned());
+        port.port.hairpin = true;
+        good.links.push(port);
+    }
+    let (near, far) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+    let remote = |last| IpAddr::from([10, 0, 0, last]);
+    good.neighbours.push(Neighbour {
+        address: "10.244.2.0".parse().unwrap(),
+        mac: near,
+        dev: "flannel.1".to_owned(),
+    });
+    good.forwarding.push(entry(near, remote(3)));
+    good.forwarding.push(entry(Mac::ZERO, remote(3)));
+    let mut bad = good.clone();
+    bad.links[1].port.hairpin = false;
+    bad.links[2].port.isolated = true;
+    bad.links[2].port.learning = false;
+    bad.neighbours[0].mac = far;
+    bad.forwarding[0].to = ForwardingTarget::Remote(remote(9));
+    bad.forwarding.push(entry(Mac::ZERO, remote(9)));
+    bad.forwarding.push(Forwarding {
+        dev: "veth1".to_owned(),
+        mac: far,
+        to: ForwardingTarget::Port,
+    });
+    let (good, bad) = (plan(good), plan(bad));
+    let pair = pair(&good, &bad);
+    assert_eq!(pair.plan(&vec![false; pair.len()]), good);
+    assert_eq!(pair.plan(&vec![true; pair.len()]), bad);
+    insta::assert_snapshot!(describe_all(&pair));
+    // A running lab can be changed.
+    delta::diff(&good, &bad).unwrap();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::ProposedChange;
 use svclab_judge::{Cause, Fact, Fault, InterfaceName, Rejection, RouteDecision, RouteLookup};
 use svclab_model::plan::{
-    Forwarding, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind,
+    Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind,
 };
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
 
@@ -108,20 +108,39 @@ fn object_changes(
                 mtu: usual_mtu(link).max(*length),
             }),
         Fault::HardwareAddress {
+            address,
             receiver,
             neighbour,
+            bridge,
             ..
-        } => neighbour.and_then(|address| {
-            let dev = interface_to_peer(target, receiver)?;
-            let owner = plan.namespace(&receiver.namespace)?;
-            let mut links = owner.links.iter();
-            let peer = links.find(|link| link.name == receiver.interface)?;
-            Some(set_neighbour(target, address, peer.mac, dev))
-        }),
-        Fault::Hairpin { port, .. } => Some(ProposedChange::EnableHairpin {
-            namespace: namespace(),
-            link: port.clone(),
-        }),
+        } => {
+            let Some(dev) = interface_to_peer(target, receiver) else {
+                return Vec::new();
+            };
+            if bridge.is_some() {
+                return static_entries(target, *address, dev);
+            }
+            neighbour.and_then(|neighbour| {
+                let mut entries = target.neighbours.iter();
+                let entry = entries.find(|entry| entry.address == neighbour);
+                let dev = entry.map_or(dev, |entry| &entry.dev);
+                known_neighbour(plan, target, neighbour, dev)
+            })
+        }
+        Fault::Hairpin { port, .. } => Some(set_port(target, port, "hairpin", true)),
+        Fault::IsolatedPorts { ingress, port, .. } => {
+            let ports = [port, ingress].into_iter();
+            return ports
+                .map(|port| set_port(target, port, "isolated", false))
+                .collect();
+        }
+        Fault::UnknownHardwareAddress { port, .. } => {
+            let settings = ["flood", "learning"].into_iter();
+            return settings
+                .map(|setting| set_port(target, port, setting, true))
+                .collect();
+        }
+        Fault::LockedPort { port, .. } => Some(set_port(target, port, "locked", false)),
         Fault::BridgePort {
             port, down: true, ..
         } => Some(ProposedChange::SetLinkUp {
@@ -241,6 +260,27 @@ fn set_neighbour(target: &Namespace, address: IpAddr, mac: Mac, dev: &str) -> Pr
     }
 }
 
+fn set_port(target: &Namespace, port: &str, setting: &str, on: bool) -> ProposedChange {
+    ProposedChange::SetPort {
+        namespace: target.name.clone(),
+        link: port.to_owned(),
+        setting: setting.to_owned(),
+        on,
+    }
+}
+
+/// Returns the deletions of the entries that lead from a hardware address to a port.
+fn static_entries(target: &Namespace, address: Mac, port: &str) -> Vec<ProposedChange> {
+    let entries = target.forwarding.iter();
+    let leading = entries.filter(|entry| entry.mac == address && entry.dev == port);
+    leading
+        .map(|entry| ProposedChange::DeleteForwarding {
+            namespace: target.name.clone(),
+            entry: Box::new(entry.clone()),
+        })
+        .collect()
+}
+
 /// Returns the static entry of a neighbour whose interface the plan has.
 fn known_neighbour(
     plan: &Plan,
@@ -302,7 +342,7 @@ fn tunnel_changes(
         entry: Box::new(Forwarding {
             dev: interface.to_owned(),
             mac,
-            to: local,
+            to: ForwardingTarget::Remote(local),
         }),
     };
     match known {

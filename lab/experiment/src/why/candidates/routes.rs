@@ -140,7 +140,7 @@ fn link_to(namespace: &Namespace, address: IpAddr) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_model::plan::{Link, LinkKind};
+    use svclab_model::plan::{Link, LinkKind, PortSettings};
 
     #[test]
     fn link_to_subnet_of_either_family_is_found() {
@@ -151,7 +151,7 @@ mod tests {
             kind: LinkKind::Dummy,
             mac: "02:00:00:00:00:01".parse().expect("a MAC address"),
             bridge: None,
-            hairpin: false,
+            port: PortSettings::default(),
             down: false,
             mtu: None,
         };

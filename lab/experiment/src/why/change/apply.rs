@@ -225,8 +225,16 @@ impl ProposedChange {
                 link,
                 mtu,
             } => set(&mut edit::link(plan, namespace, link)?.mtu, Some(*mtu)),
-            Self::EnableHairpin { namespace, link } => {
-                set(&mut edit::link(plan, namespace, link)?.hairpin, true)
+            Self::SetPort {
+                namespace,
+                link,
+                setting,
+                on,
+            } => {
+                let port = &mut edit::link(plan, namespace, link)?.port;
+                let mut changed = *port;
+                changed.set(setting, *on);
+                set(port, changed)
             }
             Self::DeleteAddress {
                 namespace,
@@ -263,6 +271,10 @@ impl ProposedChange {
                 entries.retain(|other| other.mac != entry.mac || other.dev != entry.dev);
                 entries.push((**entry).clone());
                 Ok(())
+            }
+            Self::DeleteForwarding { namespace, entry } => {
+                let entries = &mut edit::namespace(plan, namespace)?.forwarding;
+                remove_item(entries, entry).ok_or_else(|| missing(namespace))
             }
             Self::EnableRealServers { namespace, server } => {
                 edit::enable_real_servers(edit::namespace(plan, namespace)?, *server)

@@ -216,10 +216,16 @@ fn describe_network_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) 
             link,
             mtu,
         } => write!(f, "set the MTU of {link} to {mtu} on {namespace}"),
-        ProposedChange::EnableHairpin { namespace, link } => {
+        ProposedChange::SetPort {
+            namespace,
+            link,
+            setting,
+            on,
+        } => {
+            let value = if *on { "on" } else { "off" };
             write!(
                 f,
-                "enable hairpin mode on the bridge port {link} on {namespace}"
+                "turn {setting} {value} for the bridge port {link} on {namespace}"
             )
         }
         ProposedChange::SetNeighbour {
@@ -230,11 +236,12 @@ fn describe_network_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) 
             "set the neighbour {} to the hardware address {} on {} on {namespace}",
             neighbour.address, neighbour.mac, neighbour.dev
         ),
-        ProposedChange::SetForwarding { namespace, entry } => write!(
-            f,
-            "set the forwarding entry of {} for {} to {} on {namespace}",
-            entry.dev, entry.mac, entry.to
-        ),
+        ProposedChange::SetForwarding { namespace, entry } => {
+            write!(f, "set the forwarding entry {entry} on {namespace}")
+        }
+        ProposedChange::DeleteForwarding { namespace, entry } => {
+            write!(f, "delete the forwarding entry {entry} on {namespace}")
+        }
         ProposedChange::DeleteAddress {
             namespace,
             link,

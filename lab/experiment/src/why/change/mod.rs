@@ -220,12 +220,16 @@ pub enum ProposedChange {
         /// MTU in bytes.
         mtu: u32,
     },
-    /// Enables hairpin mode on a port of a bridge.
-    EnableHairpin {
+    /// Changes a setting of a bridge port.
+    SetPort {
         /// Node, pod or external host.
         namespace: String,
         /// Name of the port.
         link: String,
+        /// Name of the setting in iproute2: `hairpin`, `isolated`, `learning`, `flood` or `locked`.
+        setting: String,
+        /// Value of the setting.
+        on: bool,
     },
     /// Sets a static neighbour entry.
     SetNeighbour {
@@ -237,6 +241,14 @@ pub enum ProposedChange {
     },
     /// Sets a forwarding entry of a VXLAN device.
     SetForwarding {
+        /// Node, pod or external host.
+        namespace: String,
+        /// Forwarding entry.
+        #[schemars(with = "serde_json::Value")]
+        entry: Box<Forwarding>,
+    },
+    /// Deletes a forwarding entry of a bridge.
+    DeleteForwarding {
         /// Node, pod or external host.
         namespace: String,
         /// Forwarding entry.
@@ -343,7 +355,8 @@ impl ProposedChange {
                 | Self::AcceptPolicy { .. }
                 | Self::SetLinkUp { .. }
                 | Self::SetMtu { .. }
-                | Self::EnableHairpin { .. }
+                | Self::SetPort { .. }
+                | Self::DeleteForwarding { .. }
                 | Self::SetNeighbour { .. }
                 | Self::SetForwarding { .. }
                 | Self::DeleteAddress { .. }

@@ -11,7 +11,7 @@ use crate::fixture::{NODE, crossing, mac, node, packet, plan, route, rule};
 use crate::state::route_lookup::{RouteDecision, RouteLookup};
 use svclab_journey::journey::{PacketHeader, RuleMatch};
 use svclab_model::plan::{
-    Backend, Forwarding, Mac, Neighbour, Plan, RouteKind, RoutingAction, Sysctl,
+    Backend, Forwarding, ForwardingTarget, Mac, Neighbour, Plan, RouteKind, RoutingAction, Sysctl,
 };
 use svclab_ruleset::Protocol;
 use svclab_ruleset::ipvs::{RealServer, SchedulerFlags, VirtualServer, VirtualServerKey};

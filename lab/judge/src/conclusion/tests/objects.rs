@@ -126,7 +126,7 @@ fn bridge_without_port_names_hairpin_or_port() {
             })
         )
     );
-    node(&mut plan).links[3].hairpin = true;
+    node(&mut plan).links[3].port.hairpin = true;
     let with_hairpin = Fault::BridgePort {
         bridge: bridge.clone(),
         port,
@@ -141,6 +141,62 @@ fn bridge_without_port_names_hairpin_or_port() {
     };
     assert_eq!(kind_and_fault(&plan, &to_other).1, Some(is_down));
     assert_eq!(kind_and_fault(&plan, &drop("10.244.0.9")).1, None);
+}
+
+#[test]
+fn bridge_port_settings_name_their_ports() {
+    let mut plan = plan();
+    let drop = |function| {
+        let crossings = vec![crossing("veth-a", false)];
+        let end = dropped("NO_TX_TARGET", function);
+        packet("10.244.0.2:4000", "10.244.0.3:80", crossings, end)
+    };
+    let (bridge, port) = (|| "cni0".to_owned(), || "veth-b".to_owned());
+    let fault = |plan: &Plan| kind_and_fault(plan, &drop("br_flood")).1;
+    node(&mut plan).links[4].port.isolated = true;
+    let unexplained = Fault::BridgePort {
+        bridge: bridge(),
+        port: port(),
+        down: false,
+    };
+    assert_eq!(fault(&plan), Some(unexplained.clone()));
+    node(&mut plan).links[3].port.isolated = true;
+    let isolated = Fault::IsolatedPorts {
+        bridge: bridge(),
+        ingress: "veth-a".to_owned(),
+        port: port(),
+    };
+    assert_eq!(fault(&plan), Some(isolated.clone()));
+    let crossings = vec![crossing("veth-a", false)];
+    let end = dropped("NOT_SPECIFIED", "br_handle_frame_finish");
+    let refused = packet("10.244.0.2:4000", "10.244.0.3:80", crossings, end);
+    let at_ingress = |plan: &Plan| kind_and_fault(plan, &refused);
+    assert_eq!(at_ingress(&plan), (DropKind::BridgeIngress, Some(isolated)));
+    node(&mut plan).links[3].port.isolated = false;
+    node(&mut plan).links[4].port.flood = false;
+    let mut without_header = drop("br_flood");
+    without_header.header = None;
+    for (flight, address) in [(drop("br_flood"), Some(mac(1))), (without_header, None)] {
+        let unknown = Fault::UnknownHardwareAddress {
+            bridge: bridge(),
+            port: port(),
+            address,
+        };
+        assert_eq!(kind_and_fault(&plan, &flight).1, Some(unknown));
+    }
+    node(&mut plan).forwarding.push(Forwarding {
+        dev: port(),
+        mac: mac(1),
+        to: ForwardingTarget::Port,
+    });
+    assert_eq!(fault(&plan), Some(unexplained));
+    assert_eq!(at_ingress(&plan), (DropKind::BridgeIngress, None));
+    node(&mut plan).links[3].port.locked = true;
+    let locked = Fault::LockedPort {
+        bridge: bridge(),
+        port: "veth-a".to_owned(),
+    };
+    assert_eq!(at_ingress(&plan), (DropKind::BridgeIngress, Some(locked)));
 }
 
 #[test]
@@ -198,7 +254,7 @@ fn vxlan_without_entry_names_neighbour() {
     node(&mut plan).forwarding.push(Forwarding {
         dev: "flannel.1".to_owned(),
         mac: mac(99),
-        to: "10.0.0.2".parse().unwrap(),
+        to: ForwardingTarget::Remote("10.0.0.2".parse().unwrap()),
     });
     assert_eq!(seen(&plan), (DropKind::VxlanNoRemote, None));
 }
@@ -251,6 +307,7 @@ fn packet_not_received_names_fault_of_link() {
             owner: Some(router("node-1")),
             receiver: router("node-1b"),
             neighbour: Some("10.1.0.254".parse().unwrap()),
+            bridge: None,
         })
     );
     plan.namespaces[1].links[1].mtu = Some(1496);

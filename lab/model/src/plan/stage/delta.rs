@@ -8,8 +8,8 @@ use svclab_ruleset::nft::{Ruleset, tables};
 
 use super::Stage;
 use crate::plan::{
-    EvidenceRequest, Forwarding, HealthCheck, Iptables, Neighbour, Route, Server, Sysctl,
-    VirtualServer,
+    EvidenceRequest, Forwarding, HealthCheck, Iptables, Neighbour, PortSettings, Route, Server,
+    Sysctl, VirtualServer,
 };
 
 /// Difference between two plans. The agent stops servers first, then changes each namespace, then
@@ -56,7 +56,7 @@ pub struct NamespaceDelta {
     /// Static neighbours to remove and to add.
     #[serde(default, skip_serializing_if = "AddRemove::is_empty")]
     pub neighbours: AddRemove<Neighbour>,
-    /// Forwarding entries of vxlan devices to remove and to add.
+    /// Forwarding entries to remove and to add.
     #[serde(default, skip_serializing_if = "AddRemove::is_empty")]
     pub forwarding: AddRemove<Forwarding>,
     /// Virtual servers to remove and to add, with all their real servers.
@@ -115,6 +115,9 @@ pub struct LinkChange {
     /// MTU after the change, in bytes. `None` keeps the MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// Settings of the bridge port after the change. `None` keeps the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<PortSettings>,
 }
 
 /// Items to remove, then items to add.

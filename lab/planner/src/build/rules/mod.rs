@@ -11,7 +11,7 @@ use ipnetwork::IpNetwork;
 
 use crate::cluster::{Cluster, FABRIC, INTERNET, Node, Problem, place};
 use svclab_diagnostic::suggest::did_you_mean;
-use svclab_model::plan::{Iptables, Link, LinkKind, Mac, Namespace, VirtualServer};
+use svclab_model::plan::{Iptables, Link, LinkKind, Mac, Namespace, PortSettings, VirtualServer};
 use svclab_rules::kube_proxy::history::NFT_INTERFACES_BY_NAME;
 use svclab_rules::kube_proxy::{
     self, DetectLocalMode, Family, IpvsRules, KubeProxy, Mode, Objects,
@@ -149,7 +149,7 @@ pub(crate) fn kube_proxy_interface(node: &str, bound: &[IpAddr]) -> Link {
             .map(|address| IpNetwork::from(*address))
             .collect(),
         bridge: None,
-        hairpin: false,
+        port: PortSettings::default(),
         down: true,
         mtu: None,
     }

@@ -12,7 +12,10 @@ use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 use sha2::{Digest, Sha256};
 
-use svclab_model::plan::{Forwarding, Link, LinkKind, Mac, Namespace, Neighbour, Route, RouteKind};
+use svclab_model::plan::{
+    Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, PortSettings, Route,
+    RouteKind,
+};
 
 /// Maximum length of an interface name in bytes.
 const MAX_INTERFACE_NAME: usize = 15;
@@ -64,7 +67,7 @@ impl Topology {
             mac: Mac::from_names(&port.namespace, &port.dev),
             addresses,
             bridge: None,
-            hairpin: false,
+            port: PortSettings::default(),
             down: false,
             mtu: None,
         };
@@ -132,7 +135,7 @@ impl Topology {
         self.namespace(&port.namespace).forwarding.push(Forwarding {
             dev: port.dev.clone(),
             mac,
-            to,
+            to: ForwardingTarget::Remote(to),
         });
     }
 

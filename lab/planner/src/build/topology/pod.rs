@@ -74,7 +74,7 @@ fn connect_to_bridge(topology: &mut Topology, node: &Node, pods: &[&Pod], bridge
             port.bridge = Some(bridge.dev.clone());
             // `hairpinMode` of the bridge plugin: set by flannel's manifest and by default in
             // kubenet.
-            port.hairpin = true;
+            port.port.hairpin = true;
         }
         for router in routers
             .iter()

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use ipnetwork::IpNetwork;
 
-use super::super::{device_arguments, network_text};
+use super::super::{device_arguments, forwarding_command, network_text};
 use crate::delta::difference;
 use svclab_model::plan::{
-    Forwarding, Link, LinkKind, MultipathRoute, Namespace, Neighbour, Route, RoutingRule,
+    Forwarding, Link, LinkKind, MultipathRoute, Namespace, Neighbour, PortSettings, Route,
+    RoutingRule,
 };
 
 /// Returns the commands for changed sysctls. The last value of a sysctl applies. A sysctl without a
@@ -84,7 +85,7 @@ fn new_link(link: &Link) -> Vec<String> {
     let created = Link {
         addresses: Vec::new(),
         bridge: None,
-        hairpin: false,
+        port: PortSettings::default(),
         down: true,
         ..link.clone()
     };
@@ -106,9 +107,13 @@ fn changed_link(old: &Link, new: &Link) -> Vec<String> {
             None => format!("ip link set dev {name} nomaster"),
         });
     }
-    if old.hairpin != new.hairpin {
-        let state = if new.hairpin { "on" } else { "off" };
-        lines.push(format!("bridge link set dev {name} hairpin {state}"));
+    let settings = new.port.settings().into_iter().zip(old.port.settings());
+    let changed = settings.filter(|(new, old)| new != old);
+    let changed = changed
+        .map(|((setting, is_on), _)| format!(" {setting} {}", if is_on { "on" } else { "off" }));
+    let changed: String = changed.collect();
+    if !changed.is_empty() {
+        lines.push(format!("bridge link set dev {name}{changed}"));
     }
     match new.mtu {
         Some(mtu) if old.mtu != new.mtu => lines.push(format!("ip link set dev {name} mtu {mtu}")),
@@ -155,14 +160,14 @@ fn neighbour_commands(old: &[Neighbour], new: &[Neighbour]) -> Vec<String> {
 }
 
 fn forwarding_commands(old: &[Forwarding], new: &[Forwarding]) -> Vec<String> {
-    let render = |verb: &str, entry: &Forwarding| {
-        let Forwarding { dev, mac, to } = entry;
-        format!("bridge fdb {verb} {mac} dev {dev} dst {to} self permanent")
-    };
     let removed = difference(old, new);
-    let removed = removed.iter().map(|entry| render("del", entry));
+    let removed = removed
+        .iter()
+        .map(|entry| format!("bridge fdb del {entry}"));
     let added = difference(new, old);
-    let added = added.iter().map(|entry| render("append", entry));
+    let added = added
+        .iter()
+        .map(|entry| format!("bridge {}", forwarding_command(entry)));
     removed.chain(added).collect()
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use svclab_model::plan::{
-    Backend, Forwarding, Iptables, Link, LinkKind, Neighbour, Route, RouteKind, RoutingAction,
-    RoutingRule, Sysctl, VirtualServer,
+    Backend, Forwarding, ForwardingTarget, Iptables, Link, LinkKind, Neighbour, PortSettings,
+    Route, RouteKind, RoutingAction, RoutingRule, Sysctl, VirtualServer,
 };
 use svclab_ruleset::Protocol;
 use svclab_ruleset::input::Input;
@@ -101,7 +101,10 @@ fn link(name: &str, down: bool, mtu: Option<u32>, hairpin: bool) -> Link {
         mac: parse("0a:58:00:00:00:01"),
         addresses: vec![parse("10.0.0.1/24")],
         bridge: Some("cni0".to_owned()),
-        hairpin,
+        port: PortSettings {
+            hairpin,
+            ..PortSettings::default()
+        },
         down,
         mtu,
     }
@@ -130,7 +133,7 @@ fn commands_of_network_match_snapshot() {
     let forwarding = |to: &str| Forwarding {
         dev: "flannel.1".to_owned(),
         mac: parse("0a:58:00:00:00:02"),
-        to: parse(to),
+        to: ForwardingTarget::Remote(parse(to)),
     };
     let sysctl = |key: &str, value: &str| Sysctl {
         key: key.to_owned(),

@@ -9,7 +9,7 @@ use svclab_experiment::why::{ExpectedResult, PolicyField, ProposedChange, TypedC
 use svclab_judge::{Cause, Fact, NamedAddress, Observed, RuleReference};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::{
-    Backend, Forwarding, Neighbour, Route, RouteKind, RoutingAction, RoutingRule,
+    Backend, Forwarding, ForwardingTarget, Neighbour, Route, RouteKind, RoutingAction, RoutingRule,
 };
 use svclab_planner::replay::{OmittedItem, ReplayReport};
 
@@ -116,9 +116,25 @@ fn network_changes() -> Vec<ProposedChange> {
             link: link(),
             mtu: 1500,
         },
-        ProposedChange::EnableHairpin {
+        ProposedChange::SetPort {
             namespace: node(),
             link: named("veth0"),
+            setting: named("hairpin"),
+            on: true,
+        },
+        ProposedChange::SetPort {
+            namespace: node(),
+            link: named("veth0"),
+            setting: named("isolated"),
+            on: false,
+        },
+        ProposedChange::DeleteForwarding {
+            namespace: node(),
+            entry: Box::new(Forwarding {
+                dev: named("veth0"),
+                mac: "0a:58:00:00:00:01".parse().expect("a hardware address"),
+                to: ForwardingTarget::Port,
+            }),
         },
         ProposedChange::SetNeighbour {
             namespace: node(),
@@ -133,7 +149,7 @@ fn network_changes() -> Vec<ProposedChange> {
             entry: Box::new(Forwarding {
                 dev: named("flannel.1"),
                 mac: "0a:58:00:00:00:01".parse().expect("a hardware address"),
-                to: "192.0.2.2".parse().expect("an address"),
+                to: ForwardingTarget::Remote("192.0.2.2".parse().expect("an address")),
             }),
         },
         ProposedChange::DeleteAddress {

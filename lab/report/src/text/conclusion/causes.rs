@@ -72,6 +72,7 @@ pub(super) fn render_fault(fault: &Fault) -> String {
             owner,
             receiver,
             neighbour,
+            bridge,
         } => {
             let owner = owner.as_ref().map_or_else(
                 || "no interface has this address".to_owned(),
@@ -80,8 +81,13 @@ pub(super) fn render_fault(fault: &Fault) -> String {
             let neighbour = neighbour.map_or_else(String::new, |neighbour| {
                 format!("; the static entry of the neighbour {neighbour} has this address")
             });
+            let bridge = bridge.as_ref().map_or_else(String::new, |bridge| {
+                format!(
+                    "; a static forwarding entry of the bridge {bridge} sends such frames there"
+                )
+            });
             format!(
-                "the frame was addressed to {address} ({owner}) and not to {}{neighbour}",
+                "the frame was addressed to {address} ({owner}) and not to {}{neighbour}{bridge}",
                 render_interface(receiver)
             )
         }
@@ -97,6 +103,32 @@ pub(super) fn render_fault(fault: &Fault) -> String {
         Fault::BridgePort { bridge, port, .. } => format!(
             "the bridge {bridge} did not use the port {port} to the destination: the port is \
              isolated or not forwarding, and the kernel does not report which"
+        ),
+        Fault::IsolatedPorts {
+            bridge,
+            ingress,
+            port,
+        } => format!(
+            "the bridge {bridge} sends no frame from the port {ingress} to the port {port}, \
+             because both are isolated"
+        ),
+        Fault::UnknownHardwareAddress {
+            bridge,
+            port,
+            address,
+        } => {
+            let address = address.map_or_else(
+                || "the hardware address of the destination".to_owned(),
+                |address| address.to_string(),
+            );
+            format!(
+                "the bridge {bridge} has no entry for {address}, and the port {port} to the \
+                 destination does not flood"
+            )
+        }
+        Fault::LockedPort { bridge, port } => format!(
+            "the port {port} of the bridge {bridge} is locked, and the bridge has no entry for the \
+             source hardware address of the frame"
         ),
         Fault::Down { interface } => format!("{} is down", render_interface(interface)),
         Fault::Dummy { interface } => {

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::{MissingItem, MissingRequirements, ModuleLists, ModuleState, Modules};
-use svclab_model::plan::{Backend, Iptables, Link, LinkKind, Mac, Namespace, Plan};
+use svclab_model::plan::{Backend, Iptables, Link, LinkKind, Mac, Namespace, Plan, PortSettings};
 use svclab_planner::requirements::{Requester, Requirements};
 use svclab_ruleset::input::Input;
 
@@ -87,7 +87,7 @@ fn namespace(backend: Backend, kind: &str, family: &str, table: &str, subject: &
                 mac: Mac([2, 0, 0, 0, 0, 1]),
                 addresses: vec![],
                 bridge: None,
-                hairpin: false,
+                port: PortSettings::default(),
                 down: false,
                 mtu: None,
             });

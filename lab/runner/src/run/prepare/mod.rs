@@ -22,7 +22,7 @@ use svclab_model::plan::{MaxWait, Plan};
 use svclab_planner::build::{PlanInput, StageInput, plan};
 use svclab_planner::cluster::place;
 use svclab_planner::cluster::{self, Cluster, ClusterInputs, Problem};
-use svclab_planner::replay::{ReplayReport, replace_node};
+use svclab_planner::replay::{HardwareAddresses, ReplayReport, replace_node};
 use svclab_scenario::Case;
 use svclab_scenario::expectation::Row;
 use svclab_scenario::lab::LabSpec;
@@ -78,6 +78,8 @@ pub struct PrepareOptions {
     pub kube_proxy: Option<PathBuf>,
     /// Dumps that replace nodes, by node name, in addition to those that the lab names.
     pub dumps: BTreeMap<String, dumps::DumpOverride>,
+    /// Link-layer addresses according to dumps that do not replace nodes.
+    pub known_addresses: HardwareAddresses,
     /// Whether a lab's `dump` may be outside the lab's directory.
     pub allow_outside: bool,
 }
@@ -88,6 +90,7 @@ impl From<MaxWait> for PrepareOptions {
             max_wait: patience,
             kube_proxy: None,
             dumps: BTreeMap::new(),
+            known_addresses: HardwareAddresses::default(),
             allow_outside: false,
         }
     }
@@ -148,8 +151,10 @@ pub fn prepare(
         );
         return Err(to_diagnostics(vec![problem]));
     }
+    let mut known = HardwareAddresses::from_dumps(dumps.iter().map(|taken| &*taken.dump));
+    known.extend(&wishes.known_addresses);
     let replay_reports = dumps.iter().map(|taken| {
-        let mut account = replace_node(&mut plan, &taken.node, &taken.dump);
+        let mut account = replace_node(&mut plan, &taken.node, &taken.dump, &known);
         account.omitted.splice(0..0, taken.omitted.iter().cloned());
         account.unread = taken.gaps.iter().map(Gap::describe).collect();
         account

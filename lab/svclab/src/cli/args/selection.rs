@@ -41,10 +41,9 @@ impl Selection {
     /// Returns the options for preparing the cases.
     pub(crate) fn prepare_options(&self) -> PrepareOptions {
         PrepareOptions {
-            max_wait: self.max_wait,
             kube_proxy: self.kube_proxy.clone(),
-            dumps: std::collections::BTreeMap::new(),
             allow_outside: self.allow_outside,
+            ..PrepareOptions::from(self.max_wait)
         }
     }
 }

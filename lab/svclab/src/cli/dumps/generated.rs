@@ -14,7 +14,7 @@ use svclab_diagnostic::files;
 use svclab_diagnostic::printable::printable;
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_model::evidence::Evidence;
-use svclab_planner::replay::{DumpedNode, expect_observed, write_lab};
+use svclab_planner::replay::{DumpedNode, HardwareAddresses, expect_observed, write_lab};
 use svclab_runner::run::{Prepared, SelectedLab};
 use svclab_scenario::Scenario;
 use svclab_scenario::objects::Objects;
@@ -22,10 +22,12 @@ use svclab_scenario::objects::Objects;
 /// Name of a generated lab that is not written to a file.
 const DEFAULT_LAB_NAME: &str = "replay";
 
-/// Generates a lab from the dumps and the objects. Returns its case and its text.
+/// Generates a lab from the dumps and the objects. Returns its case and its text. `known` are the
+/// link-layer addresses according to other dumps.
 pub(super) fn prepare_generated_lab(
     arguments: &ReplayArguments,
     given: &[DumpArgument],
+    known: &HardwareAddresses,
 ) -> Result<(Prepared, String), CliError> {
     let mut files = Vec::new();
     for path in &arguments.objects {
@@ -82,7 +84,7 @@ pub(super) fn prepare_generated_lab(
         .iter()
         .map(|(node, _, argument)| (node.clone(), argument.dump.clone()));
     Ok((
-        prepare_with_dumps(&lab, &case, arguments, dumps.collect())?,
+        prepare_with_dumps(&lab, &case, arguments, dumps.collect(), known)?,
         whole,
     ))
 }

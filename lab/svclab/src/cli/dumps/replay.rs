@@ -16,6 +16,7 @@ use crate::cli::input::dumps::{DumpArgument, read_dump_arguments};
 use crate::cli::input::nodes::dumps_by_node;
 use crate::cli::output::{print, print_json};
 use svclab_model::plan::ProbeProtocol;
+use svclab_planner::replay::HardwareAddresses;
 use svclab_report::replay::ReplayDocument;
 use svclab_runner::run::{Prepared, SelectedLab};
 use svclab_scenario::Case;
@@ -35,7 +36,7 @@ pub(crate) fn replay(common: &Common, arguments: &ReplayArguments) -> CommandRes
         let prepared = prepare_in_lab(common, arguments, given)?;
         return run_and_explain(arguments, prepared, arguments.probe.is_empty(), None);
     }
-    let (prepared, lab) = prepare_generated_lab(arguments, &given)?;
+    let (prepared, lab) = prepare_generated_lab(arguments, &given, &HardwareAddresses::default())?;
     if arguments.probe.is_empty() {
         return Err(CliError::NothingSelected {
             message: "nothing was selected: --objects is not a lab, and --probe is missing"
@@ -73,7 +74,8 @@ fn prepare_in_lab(
     };
     let case = &lab.scenario.cases()[*case_index];
     let dumps = dumps_by_node(case, given)?;
-    prepare_with_dumps(lab, &with_probes(case, arguments), arguments, dumps)
+    let known = HardwareAddresses::default();
+    prepare_with_dumps(lab, &with_probes(case, arguments), arguments, dumps, &known)
 }
 
 /// Adds the probes of the command line to the case.

@@ -17,7 +17,7 @@ use svclab_dump::{Gap, NodeDump};
 use svclab_experiment::bisect::document::BaseCase;
 use svclab_experiment::bisect::{Task, is_whole, overlay_dump};
 use svclab_model::plan::{MaxWait, Plan};
-use svclab_planner::replay::ReplayReport;
+use svclab_planner::replay::{HardwareAddresses, ReplayReport};
 use svclab_report::shell_quote;
 use svclab_ruleset::tool::Format;
 use svclab_runner::run::{Prepared, SelectedLab};
@@ -45,10 +45,15 @@ pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result
     let probe = arguments.probe.clone();
     if let (Some(case), Some(node)) = (&arguments.case, &arguments.node) {
         let (_, case) = load_case(common, case, arguments)?;
-        let plans = [
-            overlay_plan(&case.plan, node, names[0], arguments)?,
-            overlay_plan(&case.plan, node, names[1], arguments)?,
-        ];
+        let read = |name: &str| -> Result<NodeDump, CliError> {
+            let (dump, gaps) = read_dump(name, arguments)?;
+            warn_unread(gaps.iter().map(Gap::describe));
+            Ok(dump)
+        };
+        let dumps = [read(names[0])?, read(names[1])?];
+        let known = HardwareAddresses::from_dumps(&dumps);
+        let overlay = |name, dump| overlay_plan(&case.plan, node, name, dump, &known);
+        let plans = [overlay(names[0], &dumps[0])?, overlay(names[1], &dumps[1])?];
         let over = BaseCase {
             case: case.case.id.clone(),
             node: node.clone(),
@@ -105,11 +110,10 @@ fn overlay_plan(
     plan: &Plan,
     node: &str,
     name: &str,
-    arguments: &BisectArguments,
+    dump: &NodeDump,
+    known: &HardwareAddresses,
 ) -> Result<Plan, CliError> {
-    let (dump, gaps) = read_dump(name, arguments)?;
-    warn_unread(gaps.iter().map(Gap::describe));
-    let (plan, report) = overlay_dump(plan, node, name, &dump)?;
+    let (plan, report) = overlay_dump(plan, node, name, dump, known)?;
     warn_omitted(name, &report);
     Ok(plan)
 }
@@ -150,8 +154,15 @@ fn read_dump(name: &str, arguments: &BisectArguments) -> Result<(NodeDump, Vec<G
     Ok((dump, read.gaps))
 }
 
-/// Prepares both dumps independently, as `svclab replay` does.
+/// Prepares both dumps as `svclab replay` does. They share only the link-layer addresses of their
+/// neighbours.
 fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], CliError> {
+    let mut known = HardwareAddresses::default();
+    for name in [&arguments.good, &arguments.bad] {
+        let path = split_node(name).map_or(name.as_str(), |(_, path)| path);
+        let dump = DumpFiles::read(Path::new(path))?.parse().dump;
+        known.extend(&HardwareAddresses::from_dumps([&dump]));
+    }
     let plan = |name: &str, node: Option<&String>| -> Result<(String, Plan), CliError> {
         let named = match node {
             Some(node) if split_node(name).is_none() => format!("{node}={name}"),
@@ -159,7 +170,7 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], CliError> {
         };
         let replaying = replay_arguments(&named, arguments)?;
         let dumps = read_dump_arguments(&replaying.dumps, replaying.lenient)?;
-        let (prepared, _) = prepare_generated_lab(&replaying, &dumps)?;
+        let (prepared, _) = prepare_generated_lab(&replaying, &dumps, &known)?;
         let mut reports = prepared.replay_reports.into_iter();
         let report = reports.next().unwrap_or_default();
         warn_omitted(name, &report);

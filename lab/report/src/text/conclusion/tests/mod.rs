@@ -220,6 +220,20 @@ fn facts_other_objects_at_fault_are_named() {
         port: port(),
         down,
     };
+    let isolated = Fault::IsolatedPorts {
+        bridge: bridge(),
+        ingress: "veth-b".to_owned(),
+        port: port(),
+    };
+    let unknown = |address: Option<&str>| Fault::UnknownHardwareAddress {
+        bridge: bridge(),
+        port: port(),
+        address: address.map(|address| address.parse().unwrap()),
+    };
+    let locked = Fault::LockedPort {
+        bridge: bridge(),
+        port: port(),
+    };
     let server = |servers| Fault::VirtualServer {
         address: "10.96.0.1:80".parse().unwrap(),
         servers,
@@ -253,6 +267,20 @@ fn facts_other_objects_at_fault_are_named() {
         drop(bridging, none, "br_forward", hairpin),
         drop(bridging, none, "br_forward", bridge_port(false)),
         drop(bridging, none, "br_forward", bridge_port(true)),
+        drop(bridging, none, "br_forward", isolated),
+        drop(bridging, none, "br_flood", unknown(None)),
+        drop(
+            bridging,
+            none,
+            "br_flood",
+            unknown(Some("0a:58:00:00:00:15"))
+        ),
+        drop(
+            DropKind::BridgeIngress,
+            none,
+            "br_handle_frame_finish",
+            locked
+        ),
         drop(
             DropKind::Netfilter,
             "NETFILTER_DROP",
@@ -288,12 +316,14 @@ fn facts_packet_not_received_names_link() {
         namespace: namespace.to_owned(),
         interface: "eth0".to_owned(),
     };
-    let hardware = |owner, neighbour: Option<&str>| Fault::HardwareAddress {
+    let hardware = |owner, neighbour: Option<&str>, bridge: Option<&str>| Fault::HardwareAddress {
         address: "0a:58:00:00:00:15".parse().unwrap(),
         owner,
         receiver: interface("node-2"),
         neighbour: neighbour.map(|address| address.parse().unwrap()),
+        bridge: bridge.map(str::to_owned),
     };
+    let node_3 = || Some(interface("node-3"));
     let dummy = Fault::Dummy {
         interface: "dummy0".to_owned(),
     };
@@ -308,8 +338,9 @@ fn facts_packet_not_received_names_link() {
         not_received(None),
         not_received(Some(dummy)),
         not_received(Some(down)),
-        not_received(Some(hardware(Some(interface("node-3")), Some("10.0.0.2")))),
-        not_received(Some(hardware(None, None))),
+        not_received(Some(hardware(node_3(), Some("10.0.0.2"), None))),
+        not_received(Some(hardware(node_3(), None, Some("cni0")))),
+        not_received(Some(hardware(None, None, None))),
     ]));
 }
 

@@ -8,8 +8,8 @@ use ipnetwork::IpNetwork;
 
 use super::PORT;
 use svclab_model::plan::{
-    Lifetime, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Probe, ProbeProtocol, Route,
-    RouteKind, Server, ServerKind, Sysctl, Target,
+    Lifetime, Link, LinkKind, Mac, Namespace, Neighbour, Plan, PortSettings, Probe, ProbeProtocol,
+    Route, RouteKind, Server, ServerKind, Sysctl, Target,
 };
 
 /// Returns a namespace with one interface that is not connected yet.
@@ -36,7 +36,7 @@ pub(super) fn link(namespace: &str, name: &str, kind: LinkKind, address: Option<
             .map(|address| with_prefix(address, 24, 64))
             .collect(),
         bridge: None,
-        hairpin: false,
+        port: PortSettings::default(),
         down: false,
         mtu: None,
     }

@@ -12,7 +12,8 @@ use building_blocks::{
 
 use svclab_model::evidence::{DropEvidence, StageEvidence, Verdict};
 use svclab_model::plan::{
-    Backend, Forwarding, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Plan,
+    Backend, Forwarding, ForwardingTarget, Iptables, Link, LinkKind, Mac, Namespace, Neighbour,
+    Plan,
 };
 use svclab_ruleset::Protocol;
 use svclab_ruleset::input::Input;
@@ -215,7 +216,7 @@ fn tunnel() -> Plan {
         namespace.forwarding.push(Forwarding {
             dev: "vx0".to_owned(),
             mac,
-            to: underlay,
+            to: ForwardingTarget::Remote(underlay),
         });
     }
     plan.stages[0].probes.clear();

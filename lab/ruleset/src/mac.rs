@@ -11,6 +11,10 @@ use sha2::{Digest, Sha256};
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
+    /// Address that no interface has. In the forwarding database of a vxlan device, it stands for
+    /// unknown addresses.
+    pub const ZERO: Self = Self([0; 6]);
+
     /// Derives a link-layer address from the names of a namespace and an interface. The address is
     /// the same in every run, locally administered, and unicast.
     #[must_use]
@@ -19,6 +23,12 @@ impl Mac {
         let mut mac = [0x0a, 0x58, 0, 0, 0, 0];
         mac[2..].copy_from_slice(&digest[..4]);
         Self(mac)
+    }
+
+    /// Whether the address is that of a group: multicast or broadcast.
+    #[must_use]
+    pub const fn is_group(self) -> bool {
+        self.0[0] & 1 == 1
     }
 }
 

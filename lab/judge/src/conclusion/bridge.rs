@@ -1,0 +1,116 @@
+//! Finds the bridge port that caused a drop, from the observed ports and forwarding entries.
+
+use super::fault::Fault;
+use super::last_hop::LastHop;
+use crate::state::route_lookup::RouteDecision;
+use svclab_model::evidence::LinkState;
+use svclab_model::plan::Mac;
+
+impl<'a> LastHop<'a> {
+    /// Returns the bridge port that leads to the destination of a frame in a bridge.
+    pub(super) fn bridge_port(self) -> Option<Fault> {
+        let ingress = self.ingress_port();
+        let bridge = match ingress.and_then(|ingress| ingress.bridge.clone()) {
+            Some(bridge) => bridge,
+            None => self.egress_bridge()?,
+        };
+        let is_port = |link: &&LinkState| link.bridge.as_ref() == Some(&bridge);
+        let mut ports = self.own.links.iter().filter(is_port);
+        let port = ports.find(|link| self.leads_to_destination(link))?;
+        let port_name = port.name.clone();
+        let settings = port.port.unwrap_or_default().settings;
+        if !port.is_up() {
+            return Some(Fault::BridgePort {
+                bridge,
+                port: port_name,
+                down: true,
+            });
+        }
+        if let Some(ingress) = ingress.filter(is_port) {
+            if ingress.name == port.name && !settings.hairpin {
+                return Some(Fault::Hairpin {
+                    bridge,
+                    port: port_name,
+                });
+            }
+            let is_isolated = ingress.port.unwrap_or_default().settings.isolated;
+            if ingress.name != port.name && is_isolated && settings.isolated {
+                return Some(Fault::IsolatedPorts {
+                    bridge,
+                    ingress: ingress.name.clone(),
+                    port: port_name,
+                });
+            }
+        }
+        let address = self.header().and_then(|header| header.destination_mac);
+        if !settings.flood && !address.is_some_and(|address| self.has_entry(address, port)) {
+            return Some(Fault::UnknownHardwareAddress {
+                bridge,
+                port: port_name,
+                address,
+            });
+        }
+        Some(Fault::BridgePort {
+            bridge,
+            port: port_name,
+            down: false,
+        })
+    }
+
+    /// Returns the bridge port that refused a frame: the port that received the frame, if it is
+    /// locked, or the port to the destination, if its settings tell why. Linux v6.18 reports both in
+    /// the same function (`net/bridge/br_input.c`, `br_handle_frame_finish`).
+    pub(super) fn bridge_ingress(self) -> Option<Fault> {
+        let is_locked = |port: &&LinkState| port.port.is_some_and(|state| state.settings.locked);
+        match self.ingress_port().filter(is_locked) {
+            Some(port) => Some(Fault::LockedPort {
+                bridge: port.bridge.clone()?,
+                port: port.name.clone(),
+            }),
+            None => self
+                .bridge_port()
+                .filter(|fault| !matches!(fault, Fault::BridgePort { .. })),
+        }
+    }
+
+    /// Returns the bridge with a static entry that leads from an address to a port. `None` without
+    /// such an entry.
+    pub(super) fn static_entry(self, address: Mac, port: &LinkState) -> Option<String> {
+        let mut entries = self.own.network.forwarding.iter();
+        let leads = entries.any(|entry| {
+            entry.mac == address
+                && entry.interface == port.name
+                && entry.permanent
+                && entry.remote.is_none()
+        });
+        port.bridge.clone().filter(|_| leads)
+    }
+
+    /// Whether a bridge has an entry, added or learned, that leads from an address to a port.
+    fn has_entry(self, address: Mac, port: &LinkState) -> bool {
+        let mut entries = self.own.network.forwarding.iter();
+        entries.any(|entry| entry.mac == address && entry.interface == port.name)
+    }
+
+    /// Returns the interface that received the frame last.
+    fn ingress_port(self) -> Option<&'a LinkState> {
+        let ingress = self.hop.crossings.iter().rfind(|seen| !seen.out)?;
+        self.own.link(&ingress.interface)
+    }
+
+    /// Returns the bridge to which the packet was routed.
+    fn egress_bridge(self) -> Option<String> {
+        let RouteDecision::Unicast { interfaces, .. } = self.destination_lookup().decision else {
+            return None;
+        };
+        let link = self.own.link(interfaces.first()?)?;
+        (link.kind.as_deref() == Some("bridge")).then(|| link.name.clone())
+    }
+
+    /// Whether the other end of a veth pair has the destination address of the packet.
+    fn leads_to_destination(self, link: &LinkState) -> bool {
+        let destination = self.hop.after.destination.ip();
+        self.peer(&link.name)
+            .is_some_and(|(_, end)| end.addresses.iter().any(|own| own.ip() == destination))
+    }
+}

@@ -1,0 +1,13 @@
+//! Fuzzes the parsers of `ip neigh`, `bridge fdb` and `bridge link` output, as text and as JSON.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use svclab_ruleset::tool::Format;
+use svclab_test_support::dump::check_dump;
+
+fuzz_target!(|bytes: &[u8]| {
+    for format in [Format::Neighbours, Format::Forwarding, Format::BridgePorts] {
+        let _ = check_dump(format, bytes);
+    }
+});
