@@ -4,6 +4,7 @@
 //! The types are plain serializable data. The crate does no I/O and uses no Kubernetes types.
 
 mod backend;
+mod bridge_port;
 pub mod evidence;
 pub mod plan;
 pub mod protocol;

@@ -268,7 +268,7 @@ fn deviations_sysctls_of_met_interfaces_are_named() {
 }
 
 #[test]
-fn deviations_switch_of_forwarding_is_named_without_what_it_sets() {
+fn deviations_forwarding_switch_is_named_alone() {
     let mut plan = plan();
     let planned = [
         ("net.ipv4.ip_forward", "1"),

@@ -7,8 +7,9 @@ use ipnetwork::IpNetwork;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Mac, PortSettings};
+use crate::bridge_port::PortSettings;
 use crate::routing::{MultipathRoute, Route, RoutingRule};
+use svclab_ruleset::Mac;
 
 /// Routing state of a namespace, read through netlink.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
