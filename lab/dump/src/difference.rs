@@ -105,6 +105,8 @@ pub enum DumpLocation {
     },
     /// Tracked connections.
     Connections,
+    /// Settings of kube-proxy.
+    KubeProxy,
     /// Sysctls of the kernel.
     Sysctls,
 }
@@ -228,6 +230,7 @@ impl fmt::Display for DumpLocation {
             Self::Policy { family: ip } => write!(f, "{}routing rules", family(ip)),
             Self::TrafficControl { object, place } => write!(f, "tc {object} of {place}"),
             Self::Connections => f.write_str("tracked connections"),
+            Self::KubeProxy => f.write_str("kube-proxy"),
             Self::Sysctls => f.write_str("sysctl"),
         }
     }
@@ -254,6 +257,7 @@ impl DumpLocation {
                 _ => Format::Qdiscs.command(),
             },
             Self::Connections => Format::Connections.command(),
+            Self::KubeProxy => "kube-proxy",
             Self::Sysctls => Format::Sysctls.command(),
         }
     }

@@ -74,6 +74,9 @@ pub struct NodeDump {
     pub files: BTreeMap<Format, String>,
 }
 
+/// End of the diagnostic that counts the problems of a file without a diagnostic of their own.
+pub const NOT_SHOWN: &str = "more, not shown";
+
 /// File of a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
@@ -99,6 +102,8 @@ pub struct ParsedDump {
     /// File names and line numbers (from 1) of all problems, including problems that are not listed
     /// in `diagnostics`.
     pub problem_lines: BTreeSet<(String, u32)>,
+    /// File names and line numbers of the problems with which a whole table is lost.
+    pub lost_table_lines: BTreeSet<(String, u32)>,
 }
 
 impl ParsedDump {
@@ -188,16 +193,23 @@ impl NodeDump {
         }
         dump.check_sets(&sources, &mut parsed);
         let mut places = BTreeSet::new();
+        let mut lost_table_lines = BTreeSet::new();
         for (id, text, mut problems) in parsed {
             problems.sort_by_key(|problem| problem.range.start);
             let name = sources.get(id).map_or("", Source::name);
-            places.extend(problem_lines(&text, &problems).map(|line| (name.to_owned(), line)));
+            let lines = problem_lines(&text, &problems).map(|line| (name.to_owned(), line));
+            for (place, problem) in lines.zip(&problems) {
+                if problem.kind.loses_table() {
+                    lost_table_lines.insert(place.clone());
+                }
+                places.insert(place);
+            }
             let shown = problems.iter().take(MAX_REPORTED);
             diagnostics.extend(shown.map(|problem| problem.diagnostic(id, &text)));
             let hidden = &problems[problems.len().min(MAX_REPORTED)..];
             if !hidden.is_empty() {
                 let name = sources.get(id).map_or("", Source::name);
-                let message = format!("{name}: {} more, not shown", hidden.len());
+                let message = format!("{name}: {} {NOT_SHOWN}", hidden.len());
                 let is_error = |problem: &Problem| problem.diagnostic(id, "").is_error();
                 diagnostics.push(if hidden.iter().any(is_error) {
                     Diagnostic::error(message)
@@ -212,11 +224,12 @@ impl NodeDump {
             diagnostics,
             gaps: Vec::new(),
             problem_lines: places,
+            lost_table_lines,
         }
     }
 
-    /// Returns the formats that can be compared. Kinds of interfaces are not included: they serve
-    /// only for a replay. Bridge ports are included if `bridge link` or `ip -d link` printed them.
+    /// Returns the formats that can be compared. Both sources of kube-proxy's settings are one
+    /// format. Bridge ports are included if `bridge link` or `ip -d link` printed them.
     pub fn formats(&self) -> impl Iterator<Item = Format> + '_ {
         let rules = self
             .rules
@@ -227,6 +240,8 @@ impl NodeDump {
             (Format::Nft, self.nft.is_some()),
             (Format::VirtualServers, self.servers.is_some()),
             (Format::Links, self.links.is_some()),
+            (Format::LinkDetails, self.kinds.is_some()),
+            (Format::ProxyFlags, self.proxy.is_known()),
             (Format::Qdiscs, self.qdiscs.is_some()),
             (Format::TrafficClasses, self.classes.is_some()),
             (Format::TrafficFilters, self.filters.is_some()),

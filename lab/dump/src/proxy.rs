@@ -68,6 +68,17 @@ impl KubeProxySettings {
         }
     }
 
+    /// Whether the dump has flags or a configuration.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        !self.flags.is_empty() || !self.configuration.is_empty()
+    }
+
+    /// Returns the names of the settings that determine rules, as flags.
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        FIELDS.iter().map(|(_, flag)| *flag)
+    }
+
     /// Returns the effective value of a flag, from the configuration file if there is one. `None`
     /// if the flag is unset or empty.
     #[must_use]

@@ -18,6 +18,8 @@
 //!   did not reply;
 //! - forwarding entries: entries that are learned or that the kernel creates;
 //! - bridge ports: priorities, costs, timers and numbers;
+//! - kinds of interfaces: counters, timers and identifiers;
+//! - kube-proxy: settings that do not determine rules;
 //! - routes: their order, except among routes to the same destination with the same metric, and
 //!   remaining lifetimes;
 //! - queueing disciplines: counters, handles that the kernel chooses, and queues of interfaces that
@@ -26,10 +28,12 @@
 //! - sysctls: sysctls outside `net.`, counters, and random values.
 
 pub mod iptables;
+mod link_details;
 mod links;
 mod neighbours;
 pub mod nft;
 mod ports;
+mod proxy;
 mod routes;
 mod servers;
 mod sets;
@@ -90,6 +94,7 @@ impl Comparison<'_> {
     fn compare_format(&mut self, format: Format) {
         let (first, second) = (self.first, self.second);
         let only = match (first.has(format), second.has(format)) {
+            _ if format == Format::ProxyFlags => return self.compare_contents(format),
             (true, false) => Side::First,
             (false, true) => Side::Second,
             _ => return self.compare_contents(format),
@@ -146,7 +151,13 @@ impl Comparison<'_> {
                     routes::compare_policy(self, ip, a, b);
                 }
             }
-            Format::LinkDetails | Format::ProxyFlags | Format::ProxyConfiguration => {}
+            Format::LinkDetails => {
+                if let (Some(a), Some(b)) = (&first.kinds, &second.kinds) {
+                    link_details::compare(self, a, b);
+                }
+            }
+            Format::ProxyFlags => proxy::compare(self),
+            Format::ProxyConfiguration => {}
             Format::Qdiscs => traffic::compare_qdiscs(self),
             Format::TrafficClasses => traffic::compare_listings(self, "class"),
             Format::TrafficFilters => traffic::compare_listings(self, "filter"),

@@ -219,6 +219,45 @@ fn compare_sets_and_servers_reports_differences() {
 }
 
 #[test]
+fn compare_kinds_of_interfaces_reports_differences() {
+    let link = |details: &str| {
+        format!(
+            "3: a@b: <UP> mtu 1500 state UP mode DEFAULT\n    link/ether 02:00:00:00:00:01\n    {details}\n"
+        )
+    };
+    let vxlan = |settings: &str| link(&format!("vxlan {settings} addrgenmode eui64 numtxqueues 1"));
+    let bridge = |settings: &str| link(&format!("bridge {settings} nf_call_iptables 0"));
+    assert_differences(&[
+        (
+            "ip-link",
+            &vxlan("id 1 local 10.0.0.1 dev eth0 dstport 8472 nolearning"),
+            &vxlan("id 1 local 10.0.0.2 dev eth1 dstport 4789"),
+            4,
+        ),
+        ("ip-link", &vxlan("id 1"), &link("veth"), 1),
+        ("ip-link", &link("veth"), &link("veth numtxqueues 8"), 0),
+        (
+            "ip-link",
+            &bridge("vlan_filtering 0 gc_timer 0.10 bridge_id 8000.1"),
+            &bridge("vlan_filtering 1 gc_timer 3.20 bridge_id 8000.2"),
+            1,
+        ),
+        (
+            "ip-link",
+            &link("ipip remote any local 10.0.0.1 ttl inherit nopmtudisc"),
+            &link("ipip remote any local 10.0.0.1 ttl 5 nopmtudisc"),
+            1,
+        ),
+        (
+            "kube-proxy-cmdline",
+            "kube-proxy\n--proxy-mode=ipvs\n--v=2\n",
+            "kube-proxy\n--proxy-mode=iptables\n--v=4\n",
+            1,
+        ),
+    ]);
+}
+
+#[test]
 fn compare_traffic_control_reports_differences() {
     let qdisc = |kind: &str| format!("qdisc {kind} dev eth0 root refcnt 2");
     let filter = |place: &str, kind: &str| {

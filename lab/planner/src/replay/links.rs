@@ -32,6 +32,24 @@ const FALLBACK_DEVICES: [&str; 10] = [
     "teql0",
 ];
 
+/// Kinds of tunnels that a replay does not build.
+const TUNNEL_KINDS: [&str; 14] = [
+    "bareudp",
+    "erspan",
+    "geneve",
+    "gre",
+    "gretap",
+    "ip6gre",
+    "ip6gretap",
+    "ip6tnl",
+    "ipip",
+    "sit",
+    "vti",
+    "vti6",
+    "wireguard",
+    "xfrm",
+];
+
 /// Replaces the interfaces and addresses of the node with those of the dump.
 pub fn replay_links(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut ReplayReport) {
     let Some(links) = &dump.links else {
@@ -165,6 +183,11 @@ fn link_kind(dump: &NodeDump, name: &str) -> Option<String> {
     if let Some(kinds) = &dump.kinds {
         return kinds.get(name)?.kind.as_deref().map(str::to_owned);
     }
+    let link = dump.links.as_ref().and_then(|links| links.get(name));
+    let layer = link.and_then(|link| link.link_layer.as_ref());
+    if let Some((layer, _)) = layer.filter(|(layer, _)| TUNNEL_KINDS.contains(&&**layer)) {
+        return Some(layer.to_string());
+    }
     let is_controller = dump
         .links
         .iter()
@@ -199,6 +222,17 @@ fn is_down(link: &Dumped) -> bool {
     !link.flags.iter().any(|flag| &**flag == "UP")
 }
 
+/// Whether an interface is up, but its cable or the other end of its veth pair is not.
+fn lacks_carrier(link: &Dumped) -> bool {
+    link.flags.iter().any(|flag| &**flag == "NO-CARRIER")
+}
+
+fn find_link_mut<'p>(plan: &'p mut Plan, namespace: &str, name: &str) -> Option<&'p mut Link> {
+    let mut namespaces = plan.namespaces.iter_mut();
+    let found = namespaces.find(|own| own.name == namespace)?;
+    found.links.iter_mut().find(|link| link.name == name)
+}
+
 struct LinkReplacer<'a> {
     plan: &'a mut Plan,
     node: &'a str,
@@ -219,6 +253,7 @@ impl LinkReplacer<'_> {
         let links = self.links;
         let kinds = self.dump.kinds.as_ref();
         let mut peer_mtus: Vec<(String, String, u32)> = Vec::new();
+        let mut peers_down: Vec<(String, String)> = Vec::new();
         let Some(namespace) = self.namespace() else {
             return;
         };
@@ -236,17 +271,34 @@ impl LinkReplacer<'_> {
             };
             link.addresses = plan_addresses(dumped);
             link.down = is_down(dumped);
+            if let LinkKind::Veth { namespace, peer } = &link.kind
+                && lacks_carrier(dumped)
+            {
+                peers_down.push((namespace.clone(), peer.clone()));
+            }
             let bridge = dumped.attributes.get("master");
             let bridge = bridge.filter(|bridge| {
                 names.iter().any(|name| name == bridge) || links.contains_key(*bridge)
             });
             link.bridge = bridge.map(str::to_owned);
             if let Some(kind) = kinds.and_then(|kinds| kinds.get(&link.name)) {
-                if let LinkKind::Vxlan { vni, port, .. } = &mut link.kind {
+                if let LinkKind::Vxlan {
+                    vni,
+                    port,
+                    dev,
+                    local,
+                } = &mut link.kind
+                {
                     let number = |name| kind.detail(name).and_then(|text| text.parse().ok());
                     *vni = number("id").unwrap_or(*vni);
                     let udp = kind.detail("dstport").and_then(|text| text.parse().ok());
                     *port = udp.unwrap_or(*port);
+                    let address = kind.detail("local").and_then(|text| text.parse().ok());
+                    *local = address.unwrap_or(*local);
+                    let underlay = kind.detail("dev").filter(|name| links.contains_key(*name));
+                    if let Some(underlay) = underlay {
+                        underlay.clone_into(dev);
+                    }
                 }
             }
             let mtu = dumped
@@ -262,11 +314,13 @@ impl LinkReplacer<'_> {
             }
         }
         for (peer_namespace, peer, mtu) in peer_mtus {
-            let mut namespaces = self.plan.namespaces.iter_mut();
-            let found = namespaces.find(|namespace| namespace.name == peer_namespace);
-            let mut found = found.into_iter().flat_map(|namespace| &mut namespace.links);
-            if let Some(link) = found.find(|link| link.name == peer) {
+            if let Some(link) = find_link_mut(self.plan, &peer_namespace, &peer) {
                 link.mtu = Some(mtu);
+            }
+        }
+        for (peer_namespace, peer) in peers_down {
+            if let Some(link) = find_link_mut(self.plan, &peer_namespace, &peer) {
+                link.down = true;
             }
         }
     }
@@ -286,7 +340,10 @@ impl LinkReplacer<'_> {
             let own_addresses = plan_addresses(dumped);
             let kind_of = link_kind(self.dump, name);
             let is_unused = own_addresses.is_empty() && hosts_behind(self.dump, name).is_empty();
-            if is_unused && (is_down(dumped) || FALLBACK_DEVICES.contains(&name.as_str())) {
+            if is_unused
+                && !dumped.attributes.has("master")
+                && (is_down(dumped) || FALLBACK_DEVICES.contains(&name.as_str()))
+            {
                 down += 1;
                 continue;
             }
@@ -299,6 +356,14 @@ impl LinkReplacer<'_> {
                 Some("dummy") => self.add_link(name, dumped, LinkKind::Dummy),
                 Some("bridge") => self.add_link(name, dumped, LinkKind::Bridge),
                 Some("vxlan") => self.add_tunnel(name, dumped),
+                Some(tunnel) if TUNNEL_KINDS.contains(&tunnel) => {
+                    self.account.add_omitted(
+                        format!("tunnel {name}, {tunnel}"),
+                        "svclab builds a veth pair to an unknown peer instead",
+                        "packets through the tunnel reach no other node",
+                    );
+                    self.add_veth_to_unknown_peer(name, dumped);
+                }
                 other_kind => {
                     let noun = match other_kind {
                         None => "hardware",
@@ -430,7 +495,7 @@ impl LinkReplacer<'_> {
                 .collect(),
             bridge: None,
             port: PortSettings::default(),
-            down: false,
+            down: lacks_carrier(dumped),
             mtu: dumped
                 .attributes
                 .get("mtu")

@@ -5,6 +5,7 @@ mod chain_paths;
 mod known_sysctls;
 mod lab;
 mod link_layer;
+mod link_state;
 mod links;
 mod naming;
 pub mod rejected;
@@ -47,6 +48,7 @@ pub fn replace_node(
         rules::replay_rules(namespace, dump, &mut report);
         sysctls::replay_sysctls(namespace, dump, &mut report);
         traffic::replay_traffic(namespace, dump, &mut report);
+        link_state::list_link_state(namespace, dump, &mut report);
     }
     let flags = dump.proxy.effective_flags();
     if !flags.is_empty() {

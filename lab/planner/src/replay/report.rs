@@ -44,6 +44,9 @@ pub struct OmittedItem {
     /// Probes with packets that reached the chain; absent before a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached_by: Option<BTreeSet<String>>,
+    /// Whether a whole table or file is omitted. No verdict is then possible.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_whole_table: bool,
     /// Word that counts such items in the replayed parts: `sysctl`, or the file of the rules.
     #[serde(skip)]
     pub(super) counted_as: String,
@@ -82,6 +85,13 @@ impl OmittedItem {
     #[must_use]
     pub(super) fn with_count_word(mut self, word: impl Into<String>) -> Self {
         self.counted_as = word.into();
+        self
+    }
+
+    /// Marks the item as a whole table or file.
+    #[must_use]
+    pub const fn as_whole_table(mut self) -> Self {
+        self.is_whole_table = true;
         self
     }
 
@@ -191,6 +201,17 @@ impl ReplayReport {
 }
 
 impl ReplayReport {
+    /// Returns the omitted parts that may affect packets.
+    pub fn not_modelled(&self) -> impl Iterator<Item = &OmittedItem> {
+        let omitted = self.omitted.iter();
+        omitted.filter(|item| item.may_affect_packets())
+    }
+
+    /// Returns the whole tables and files that are omitted.
+    pub fn lost_tables(&self) -> impl Iterator<Item = &OmittedItem> {
+        self.omitted.iter().filter(|item| item.is_whole_table)
+    }
+
     /// Moves items that the kernel rejected from the replayed to the omitted parts.
     pub fn add_rejected(&mut self, rejected: Vec<OmittedItem>) {
         for real in &mut self.replayed {

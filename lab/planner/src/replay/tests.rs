@@ -186,19 +186,23 @@ broadcast 10.0.0.255 dev ens5 table local proto kernel scope link src 10.0.0.1
     ),
 ];
 
-fn dump() -> NodeDump {
-    let files = FILES.map(|(name, text)| File {
-        name: name.to_owned(),
+fn parse_files(files: &[(&str, &str)]) -> NodeDump {
+    let files = files.iter().map(|(name, text)| File {
+        name: (*name).to_owned(),
         format: svclab_ruleset::tool::Format::from_file_name(name),
-        text: text.to_owned(),
+        text: (*text).to_owned(),
     });
-    let parsed = NodeDump::parse(files.into());
+    let parsed = NodeDump::parse(files.collect());
     assert!(parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
     parsed.dump
 }
 
 fn replace(plan: &mut Plan, node: &str, dump: &NodeDump) -> ReplayReport {
     replace_node(plan, node, dump, &HardwareAddresses::from_dumps([dump]))
+}
+
+fn dump() -> NodeDump {
+    parse_files(&FILES)
 }
 
 #[test]
@@ -408,15 +412,8 @@ fn replace_node_reports_kube_proxy_flags() {
 
 /// Returns the report of a dump with additional files.
 fn report_with(files: &[(&str, &str)]) -> ReplayReport {
-    let all = FILES.into_iter().chain(files.iter().copied());
-    let files = all.map(|(name, text)| File {
-        name: name.to_owned(),
-        format: svclab_ruleset::tool::Format::from_file_name(name),
-        text: text.to_owned(),
-    });
-    let parsed = NodeDump::parse(files.collect());
-    assert!(parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
-    replace_node(&mut plan_with_node(), "node-1", &parsed.dump)
+    let all: Vec<(&str, &str)> = FILES.into_iter().chain(files.iter().copied()).collect();
+    replace(&mut plan_with_node(), "node-1", &parse_files(&all))
 }
 
 #[test]
@@ -463,14 +460,8 @@ fn replace_node_sysctls_are_written_or_listed() {
          net.ipv4.tcp_ecn = 2\nnet.mpls.platform_labels = 100\nnet.netfilter.nf_conntrack_count = 99\n\
          net.netfilter.nf_conntrack_max = 100\nnet.netfilter.nf_conntrack_udp_timeout = 5\n",
     ));
-    let files = files.into_iter().map(|(name, text)| File {
-        name: name.to_owned(),
-        format: svclab_ruleset::tool::Format::from_file_name(name),
-        text: text.to_owned(),
-    });
-    let dump = NodeDump::parse(files.collect()).dump;
     let mut plan = plan_with_node();
-    let report = replace_node(&mut plan, "node-1", &dump);
+    let report = replace(&mut plan, "node-1", &parse_files(&files));
     let sysctls = plan.namespace("node-1").unwrap().sysctls.iter();
     let sysctls = sysctls
         .filter(|sysctl| !sysctl.key.contains("rp_filter"))
@@ -492,6 +483,67 @@ fn replace_node_sysctls_are_written_or_listed() {
     the node tracked 99 connections; the kernel drops packets of further connections (table full)
     3 sysctls: without an effect on packets, or for interfaces that are not built
     ");
+}
+
+#[test]
+fn replace_node_link_state_is_listed() {
+    let report = report_with(&[(
+        "ip-link",
+        "2: ens5: <UP> mtu 9001\n    link/ether 0a:ff:e3:00:00:01\n\
+         3: ens6: <UP> mtu 1500\n    link/ether 0a:ff:e3:00:00:02\n    gre remote 10.5.0.2 local 10.5.0.1 ttl inherit\n\
+         5: kube-ipvs0: <NOARP> mtu 1500\n    link/ether 0a:ff:e3:00:00:03\n    bridge stp_state 0 vlan_filtering 1\n\
+         7: calidef@if3: <UP> mtu 1480\n    link/ether ee:ee:ee:ee:ee:ee\n    veth\n",
+    )]);
+    insta::assert_snapshot!(added_lines(&report), @r"
+    omitted    tunnel ens6, gre: svclab builds a veth pair to an unknown peer instead; packets through the tunnel reach no other node
+    ip-link:6: `vlan_filtering 1` of kube-ipvs0
+    svclab does not build this setting
+    packets through kube-ipvs0 are handled as without the setting
+    ");
+}
+
+#[test]
+fn replace_node_changed_loopback_is_listed() {
+    let lo = |text: &str| {
+        let mut files = FILES.to_vec();
+        files[0].1 = text;
+        let report = replace(&mut plan_with_node(), "node-1", &parse_files(&files));
+        let items = report.omitted.iter();
+        let items = items.filter(|item| item.reason.contains("loopback interface"));
+        let lines: Vec<String> = items.flat_map(OmittedItem::render_lines).collect();
+        lines.join("\n")
+    };
+    let links = FILES[0].1;
+    assert_eq!(lo(links), "");
+    let changed = links
+        .replace("<LOOPBACK,UP,LOWER_UP> mtu 65536", "<LOOPBACK> mtu 1000")
+        .replace("    inet 127.0.0.1/8 scope host lo\n", "");
+    insta::assert_snapshot!(lo(&changed), @r"
+    ip-addr:1: lo is down
+    the loopback interface of a namespace is up and has its default addresses
+    connections of the node to itself succeed
+    ip-addr:1: lo without the address 127.0.0.1
+    the loopback interface of a namespace is up and has its default addresses
+    packets to 127.0.0.1 are delivered
+    ip-addr:1: mtu 1000 of lo
+    the loopback interface of a namespace is up and has its default addresses
+    larger packets of the node to itself are delivered
+    ");
+}
+
+#[test]
+fn replace_node_interface_without_carrier_has_peer_down() {
+    let mut files = FILES.to_vec();
+    let links = FILES[0]
+        .1
+        .replace("ens5: <", "ens5: <NO-CARRIER,")
+        .replace("ens6: <", "ens6: <NO-CARRIER,");
+    files[0].1 = &links;
+    let mut plan = plan_with_node();
+    replace(&mut plan, "node-1", &parse_files(&files));
+    assert!(plan.namespace("fabric").unwrap().links[0].down);
+    assert!(plan.namespace("beyond/node-1/ens6").unwrap().links[0].down);
+    assert!(!plan.namespace("node-1").unwrap().links[0].down);
 }
 
 /// Returns the lines of a report that the report of the plain dump does not have.

@@ -31,19 +31,98 @@ impl LinkDetails {
         words.find(|word| *word == name)?;
         words.next()
     }
+
+    /// Returns the settings of the kind with their values, in printed order. A switch has an empty
+    /// value. Properties of all interfaces, counters, timers and identifiers are not included.
+    #[must_use]
+    pub fn settings(&self) -> IndexMap<&str, String> {
+        let mut settings: IndexMap<&str, String> = IndexMap::new();
+        let mut name = "";
+        for word in self.details.split_ascii_whitespace() {
+            let is_first_value = settings.get(name).is_none_or(String::is_empty);
+            let is_value = word.starts_with(|c: char| c.is_ascii_digit())
+                || (is_first_value && NAMES_OF_WORDS.contains(&name));
+            if !is_value || name.is_empty() {
+                name = word;
+                settings.insert(name, String::new());
+            } else if let Some(value) = settings.get_mut(name) {
+                if !value.is_empty() {
+                    value.push(' ');
+                }
+                value.push_str(word);
+            }
+        }
+        settings.retain(|name, _| !IGNORED_DETAILS.contains(name));
+        settings
+    }
 }
 
+/// Details with one value that are not settings of a kind: properties of all interfaces, and
+/// counters, timers and identifiers of bridges (iproute2 6.1, `ip/ipaddress.c`,
+/// `print_linkinfo`; `ip/iplink_bridge.c`, `bridge_print_opt`).
+const IGNORED_DETAILS: [&str; 31] = [
+    "addrgenmode",
+    "allmulti",
+    "bridge_id",
+    "designated_root",
+    "fdb_n_learned",
+    "gc_timer",
+    "gro_ipv4_max_size",
+    "gro_max_size",
+    "gso_ipv4_max_size",
+    "gso_max_segs",
+    "gso_max_size",
+    "hello_timer",
+    "maxmtu",
+    "minmtu",
+    "netns-immutable",
+    "numrxqueues",
+    "numtxqueues",
+    "parentbus",
+    "parentdev",
+    "portid",
+    "portname",
+    "promiscuity",
+    "root_path_cost",
+    "root_port",
+    "switchid",
+    "tcn_timer",
+    "topology_change",
+    "topology_change_detected",
+    "topology_change_timer",
+    "tso_max_segs",
+    "tso_max_size",
+];
+
+/// Details whose value is a word and not a number or an address.
+const NAMES_OF_WORDS: [&str; 12] = [
+    "addrgenmode",
+    "df",
+    "dev",
+    "local",
+    "mode",
+    "parentbus",
+    "parentdev",
+    "protocol",
+    "remote",
+    "tos",
+    "ttl",
+    "vlan_protocol",
+];
+
 /// Kinds that a detail line can start with (iproute2 6.1, `ip/iplink*.c`).
-const KINDS: [&str; 24] = [
+const KINDS: [&str; 27] = [
     "bareudp",
     "bond",
     "bridge",
     "dummy",
+    "erspan",
     "geneve",
     "gre",
     "gretap",
     "ifb",
     "ip6gre",
+    "ip6gretap",
     "ip6tnl",
     "ipip",
     "ipvlan",
@@ -56,6 +135,7 @@ const KINDS: [&str; 24] = [
     "vlan",
     "vrf",
     "vti",
+    "vti6",
     "vxlan",
     "wireguard",
     "xfrm",
@@ -141,6 +221,14 @@ hello
             [("hairpin", "on")]
         );
         assert_eq!(kinds["eth0"].bridge_port, None);
+        let settings = kinds["flannel.1"].settings();
+        let settings = settings
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        assert_eq!(
+            settings.collect::<Vec<_>>().join(","),
+            "id=1,local=192.168.50.11,dev=eth0,srcport=0 0,dstport=8472,nolearning=,ttl=auto,ageing=300,udpcsum="
+        );
         assert_eq!(problems.len(), 1);
         assert_eq!(&text[problems[0].range.clone()], "hello");
         // Output of `ip -o -d link`.

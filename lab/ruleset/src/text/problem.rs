@@ -181,6 +181,23 @@ impl Problem {
 }
 
 impl ProblemKind {
+    /// Whether a whole table, or an unknown part of a file, is lost with the problem.
+    #[must_use]
+    pub const fn loses_table(&self) -> bool {
+        matches!(
+            self,
+            Self::FormatMismatch { .. }
+                | Self::Json(_)
+                | Self::EmptyFile(_)
+                | Self::Truncated
+                | Self::UnknownTable(_)
+                | Self::DuplicateTable { .. }
+                | Self::UncommittedTable(_)
+                | Self::UnclosedTable(_)
+                | Self::OutsideTable
+        )
+    }
+
     /// Returns the label at the caret and the help text.
     fn hints(&self) -> (&'static str, Option<String>) {
         let suggestion_help =

@@ -64,9 +64,14 @@ impl RejectedRemover<'_> {
             });
         }
         if let Some(table) = line.strip_prefix('*') {
-            return self.remove_rules_where(program, |_, rule_table| {
+            let first = self.removed.len();
+            self.remove_rules_where(program, |_, rule_table| {
                 rule_table.table.to_string() == table
             });
+            for item in &mut self.removed[first..] {
+                item.is_whole_table = true;
+            }
+            return;
         }
         let names = Rule::parse(line)
             .ok()
@@ -212,7 +217,8 @@ impl RejectedRemover<'_> {
                 let description = format!("nftables table {name}");
                 items.push(
                     OmittedItem::new(location, description, self.reason.clone())
-                        .with_count_word("nftables"),
+                        .with_count_word("nftables")
+                        .as_whole_table(),
                 );
             }
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files::{FileError, Location};
 use svclab_dump::folder::{DumpFiles, DumpFilesError};
+use svclab_dump::node::NOT_SHOWN;
 use svclab_dump::{Gap, NodeDump, ParsedDump};
 use svclab_planner::cluster::Problem;
 use svclab_planner::cluster::place;
@@ -16,6 +17,9 @@ use super::PrepareOptions;
 
 /// Reason for omitting a line that was parsed but that no kernel accepts.
 const REASON_REJECTED: &str = "no kernel accepts this line";
+
+/// Reason for omitting a whole file.
+const REASON_IGNORED: &str = "the file is ignored";
 
 /// Reason for omitting a line that cannot be parsed.
 const REASON_UNPARSED: &str = "svclab cannot parse this line";
@@ -91,7 +95,7 @@ pub fn omit_rejected(read: ParsedDump) -> (NodeDump, Vec<OmittedItem>) {
             let (file, line) = diagnostic_location(&read, diagnostic);
             let file_line = (line > 0).then_some(FileLine { file, line });
             let because = match (line, diagnostic.is_error()) {
-                (0, _) => "the file is ignored",
+                (0, _) if !diagnostic.message.ends_with(NOT_SHOWN) => REASON_IGNORED,
                 (_, true) => REASON_UNPARSED,
                 (_, false) => REASON_REJECTED,
             };
@@ -99,6 +103,7 @@ pub fn omit_rejected(read: ParsedDump) -> (NodeDump, Vec<OmittedItem>) {
         })
         .collect();
     let mut dump = read.dump;
+    let lost_table_lines = read.lost_table_lines;
     let chains = remove_rules(&mut dump, &read.problem_lines);
     let omitted = causes.into_iter().map(|(at, message, because)| {
         let place = at.as_ref().map(|at| (at.file.clone(), at.line));
@@ -106,6 +111,8 @@ pub fn omit_rejected(read: ParsedDump) -> (NodeDump, Vec<OmittedItem>) {
         if because == REASON_UNPARSED {
             EFFECT_OF_UNPARSED.clone_into(&mut left.affects);
         }
+        let is_lost = |place: &(String, u32)| lost_table_lines.contains(place);
+        left.is_whole_table = because == REASON_IGNORED || place.as_ref().is_some_and(is_lost);
         match place.and_then(|place| chains.get(&place)) {
             Some(chain) => left.with_chain(chain.clone()),
             None => left,
