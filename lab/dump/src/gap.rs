@@ -1,17 +1,28 @@
 //! Defines the parts of a bundle that are not read.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// File or directory of a bundle that is not read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Gap {
     /// Name of the file, or of the directory with the number of its files.
     pub name: String,
     /// Reason.
     pub reason: String,
     /// Possible effect on results. Empty if no effect is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub affects: String,
 }
 
 impl Gap {
+    /// Whether packets may go another way because of what is not read.
+    #[must_use]
+    pub const fn may_affect_packets(&self) -> bool {
+        !self.affects.is_empty()
+    }
+
     /// Returns the name with the reason and the effect.
     #[must_use]
     pub fn describe(&self) -> String {

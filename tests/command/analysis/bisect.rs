@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use svclab_test_support::running::Runtime;
 
-use crate::dump::replay::{CALL, collect_node, write_objects};
+use crate::dump::replay::{CALL, MIRROR, collect_node, write_objects};
 use crate::running::Labs;
 use crate::support::{LAB, assert_matches_schema, run, stderr, stdout, svclab, write_lab};
 
@@ -235,6 +235,57 @@ fn bisect_two_dumps_finds_different_rule() {
         "node-1->10.0.0.1:1",
     ];
     assert_output_snapshot!(bisect_refused(&arguments, Some(directory.path())));
+}
+
+/// Bisects the dumps of a node before and after a command on the node.
+fn bisect_after_command(command: &str) -> (Option<i32>, String) {
+    let labs = Labs::with_running_case();
+    let directory = tempfile::tempdir().expect("a directory");
+    let objects = write_objects(directory.path());
+    let collect = |name: &str| {
+        let file = directory.path().join(name);
+        collect_node(&labs.runtime, "node-1", &file);
+        file.display().to_string()
+    };
+    let good = collect("good.tar.gz");
+    let exec = ["exec", "node-1", "--", "sh", "-ec", command];
+    let changed = labs.runtime.run(&exec);
+    assert_eq!(changed.status.code(), Some(0), "{}", stderr(&changed));
+    let bad = collect("bad.tar.gz");
+    let arguments = [
+        "--good",
+        &good,
+        "--bad",
+        &bad,
+        "--node=node-1",
+        "--objects",
+        &objects,
+        "--probe",
+        CALL,
+    ];
+    bisect(&arguments, Some(directory.path()))
+}
+
+#[test]
+fn bisect_dumps_finds_address_of_loopback() {
+    let (code, text) = bisect_after_command("ip addr add 10.244.1.10/32 dev lo");
+    assert_eq!(code, Some(0), "{text}");
+    assert_output_snapshot!(text);
+}
+
+/// Parts that no lab builds are the only difference.
+#[test]
+fn bisect_dumps_lists_differences_not_tried() {
+    let (code, text) = bisect_after_command(MIRROR);
+    assert_eq!(code, Some(1), "{text}");
+    assert_output_snapshot!(text);
+}
+
+#[test]
+fn bisect_dumps_finds_interface_that_is_down() {
+    let (code, text) = bisect_after_command("ip link set cni0 down");
+    assert_eq!(code, Some(0), "{text}");
+    assert_output_snapshot!(text);
 }
 
 /// A rule that only the other iptables backend of a node has.

@@ -184,6 +184,52 @@ fn replay_damaged_dump_needs_lenient() {
     insta::assert_snapshot!(format!("{refused}====\n{account}"));
 }
 
+/// Makes the node mirror some packets. Replays do not build such filters.
+pub const MIRROR: &str = "tc qdisc add dev eth0 clsact; tc filter add dev eth0 egress protocol ip \
+                          prio 1 u32 match ip dst 10.255.0.1/32 action mirred egress mirror dev lo";
+
+#[test]
+fn replay_unbuilt_parts_give_no_all_clear() {
+    let labs = Labs::with_running_case();
+    let exec = ["exec", "node-1", "--", "sh", "-ec", MIRROR];
+    assert_eq!(labs.runtime.run(&exec).status.code(), Some(0));
+    let directory = tempfile::tempdir().expect("a directory");
+    let dump = directory.path().join("node-1.tar.gz");
+    collect_node(&labs.runtime, "node-1", &dump);
+    let objects = write_objects(directory.path());
+    let dump = dump.display().to_string();
+    let output = run(&["replay", &dump, "--objects", &objects, "--probe", CALL]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let text = stdout(&output).replace(&directory.path().display().to_string(), "DIR");
+    let lines = text
+        .lines()
+        .filter(|line| line.contains("filter") || line.starts_with("no verdict"));
+    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn lenient_omitted_table_gives_no_verdict() {
+    let (directory, path) = crate::support::write_lab(LAB);
+    let file = directory.path().join("iptables-save");
+    std::fs::write(&file, "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j ACC").expect("a file");
+    let case = format!("{}/policy=Local", path.display());
+    let file = file.display().to_string();
+    let shown = directory.path().display().to_string();
+    let node = format!("node-1={file}");
+    let mut texts = Vec::new();
+    for arguments in [
+        &["replay", &file, "--objects", &case, "--lenient"][..],
+        &["why", &case, "--dump", &node, "--lenient"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let text = stderr(&output);
+        let (_, verdict) = text.split_once("error: no verdict").expect("no verdict");
+        texts.push(verdict.replace(&shown, "DIR"));
+    }
+    insta::assert_snapshot!(texts.join("\n"));
+}
+
 #[test]
 fn replay_invalid_input_is_refused() {
     let (directory, dump) = collect_node_of_lab();

@@ -41,6 +41,10 @@ pub struct Bisection {
     /// sides are dumps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub declared_by: Vec<DeclaredBy>,
+    /// Differences of the dumps that no trial includes, because svclab does not build them. Absent
+    /// if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_tried: Vec<String>,
     /// All trials in the order in which they ended, including those of both sides and the
     /// verification.
     pub trials: Vec<Trial>,

@@ -14,15 +14,24 @@ pub enum BisectError {
     #[error(transparent)]
     Pair(#[from] PairError),
     /// The plans have no differences.
-    #[error("{good} and {bad} have no differences")]
+    #[error(
+        "{good} and {bad} have no differences{}{}",
+        if not_tried.is_empty() { "" } else { " that can be tried" },
+        list_not_tried(not_tried)
+    )]
     NoDifferences {
         /// Name of the good side.
         good: String,
         /// Name of the bad side.
         bad: String,
+        /// Differences that no lab contains.
+        not_tried: Vec<String>,
     },
     /// The results of both sides cannot be separated.
-    #[error("{reason}: {good} and {bad} have {differences}; outcomes in good: {outcomes}")]
+    #[error(
+        "{reason}: {good} and {bad} have {differences}; outcomes in good: {outcomes}{}",
+        list_not_tried(not_tried)
+    )]
     Indistinguishable {
         /// Whether they are equal or differ too little.
         reason: Indistinguishable,
@@ -34,6 +43,8 @@ pub enum BisectError {
         differences: String,
         /// Outcomes of the probes in good.
         outcomes: String,
+        /// Differences that no lab contains.
+        not_tried: Vec<String>,
     },
     /// The sides have no common probe, or not the requested one.
     #[error("{good} and {bad} have no common probe{}", requested_hint(requested.as_ref(), common))]
@@ -77,6 +88,17 @@ pub enum BisectError {
     Kernel(#[from] KernelError),
 }
 
+/// Lists the differences that no trial includes, each in a line of its own.
+fn list_not_tried(not_tried: &[String]) -> String {
+    if not_tried.is_empty() {
+        return String::new();
+    }
+    format!(
+        "; not tried, because svclab does not build it:\n  {}",
+        not_tried.join("\n  ")
+    )
+}
+
 fn requested_hint(wanted: Option<&String>, there: &[String]) -> String {
     match wanted {
         Some(wanted) if !there.is_empty() => {
@@ -92,6 +114,11 @@ impl BisectError {
     #[must_use]
     pub fn help(&self) -> Option<String> {
         match self {
+            Self::Indistinguishable { not_tried, .. } | Self::NoDifferences { not_tried, .. }
+                if !not_tried.is_empty() =>
+            {
+                Some("examine the differences that were not tried".to_owned())
+            }
             Self::Indistinguishable { .. } => Some(
                 "add a probe to the lab that shows the failure, or check that `--good` passes and \
                  `--bad` fails"
@@ -141,7 +168,9 @@ mod tests {
             bad: bad.clone(),
             differences: describe_count(3),
             outcomes: "call connected to pod/default/web".to_owned(),
+            not_tried: Vec::new(),
         };
+        let untried = vec!["only in bad: `qdisc netem` of eth0".to_owned()];
         let no_probe = |wanted: Option<&str>, common: &[&str]| BisectError::NoProbe {
             good: good.clone(),
             bad: bad.clone(),
@@ -154,6 +183,12 @@ mod tests {
             BisectError::NoDifferences {
                 good: good.clone(),
                 bad: bad.clone(),
+                not_tried: Vec::new(),
+            },
+            BisectError::NoDifferences {
+                good: good.clone(),
+                bad: bad.clone(),
+                not_tried: untried,
             },
             no_probe(None, &[]),
             no_probe(Some("call"), &[]),

@@ -19,6 +19,8 @@ pub struct Task {
     pub base: Option<BaseCase>,
     /// Name of the probe to use; `None` allows any probe.
     pub probe: Option<String>,
+    /// Differences of the sides that the plans do not contain, for messages.
+    pub not_tried: Vec<String>,
 }
 
 /// Returns a plan with the combined requirements of all trials.

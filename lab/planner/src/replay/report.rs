@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::chain_paths::ChainPaths;
+use svclab_dump::Gap;
 
 /// Replay report of a dumped node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -20,8 +21,8 @@ pub struct ReplayReport {
     pub simulated: Vec<String>,
     /// Omitted parts, which were dumped but are not built.
     pub omitted: Vec<OmittedItem>,
-    /// Files of the dump that are not read, each with the reason and the possible effect.
-    pub unread: Vec<String>,
+    /// Files of the dump that are not read.
+    pub unread: Vec<Gap>,
 }
 
 /// A dumped item that is not built.
@@ -201,10 +202,11 @@ impl ReplayReport {
 }
 
 impl ReplayReport {
-    /// Returns the omitted parts that may affect packets.
-    pub fn not_modelled(&self) -> impl Iterator<Item = &OmittedItem> {
-        let omitted = self.omitted.iter();
-        omitted.filter(|item| item.may_affect_packets())
+    /// Whether omitted parts or files that are not read may affect packets.
+    #[must_use]
+    pub fn has_unknown_effects(&self) -> bool {
+        self.omitted.iter().any(OmittedItem::may_affect_packets)
+            || self.unread.iter().any(Gap::may_affect_packets)
     }
 
     /// Returns the whole tables and files that are omitted.
@@ -274,9 +276,9 @@ impl std::fmt::Display for ReplayReport {
                 writeln!(f, "  {word:<9}  {indent}{line}")?;
             }
         }
-        for (index, line) in self.unread.iter().enumerate() {
+        for (index, gap) in self.unread.iter().enumerate() {
             let word = if index == 0 { "unread" } else { "" };
-            writeln!(f, "  {word:<9}  {line}")?;
+            writeln!(f, "  {word:<9}  {}", gap.describe())?;
         }
         Ok(())
     }

@@ -3,10 +3,13 @@
 use std::fmt::Write as _;
 
 use crate::commands::verify::render_outcomes;
-use crate::text::count;
+use crate::text::{count, push_wrapped};
 use svclab_experiment::LabOrigin;
 use svclab_experiment::bisect::document::{Bisection, DeclaredBy, Purpose, Trial};
 use svclab_experiment::bisect::{Difference, TrialClass};
+
+/// Maximum width of a line.
+const WIDTH: usize = 96;
 
 /// Renders the result.
 #[must_use]
@@ -64,6 +67,13 @@ pub fn render_text(found: &Bisection) -> String {
         });
         for declared in &found.declared_by {
             text.push_str(&render_declaration(declared));
+        }
+        text.push('\n');
+    }
+    if !found.not_tried.is_empty() {
+        text.push_str("Not tried, because svclab does not build it:\n");
+        for difference in &found.not_tried {
+            push_wrapped(&mut text, "  - ", difference, WIDTH);
         }
         text.push('\n');
     }

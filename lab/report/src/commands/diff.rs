@@ -31,8 +31,11 @@ pub struct DiffDocument {
     pub second: String,
     /// Programs whose output both dumps contain, such as `iptables-save`.
     pub compared: Vec<String>,
-    /// Whether the dumps are equivalent.
+    /// Whether the compared outputs are equivalent.
     pub same: bool,
+    /// Files of the dumps that are not compared; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_compared: Vec<String>,
     /// Differences, grouped by location.
     pub differences: Vec<Difference>,
 }
@@ -52,8 +55,22 @@ impl DiffDocument {
             second: second.into(),
             compared,
             same: differences.is_empty(),
+            not_compared: Vec::new(),
             differences,
         }
+    }
+
+    /// Adds the files of the dumps that are not compared.
+    #[must_use]
+    pub fn with_not_compared(mut self, files: Vec<String>) -> Self {
+        self.not_compared = files;
+        self
+    }
+
+    /// Whether the dumps are equivalent, and all of their files were compared.
+    #[must_use]
+    pub fn is_equivalent(&self) -> bool {
+        self.same && self.not_compared.is_empty()
     }
 
     /// Renders the comparison like a diff, grouped by location. `-` is only in the first dump, `+`
@@ -67,10 +84,18 @@ impl DiffDocument {
             second,
             compared,
             differences,
+            not_compared,
             ..
         } = self;
         if differences.is_empty() {
             let _ = writeln!(text, "no difference in {}", join_and(compared));
+            if !not_compared.is_empty() {
+                let files = count(not_compared.len(), "file is", "files are");
+                let _ = writeln!(text, "{files} not compared, so the nodes may differ:");
+                for file in not_compared {
+                    let _ = writeln!(text, "  {}", sanitize(file));
+                }
+            }
             return text;
         }
         let _ = writeln!(text, "{FIRST}--- {}{FIRST:#}", sanitize(first));

@@ -170,6 +170,11 @@ impl CliError {
             | Self::Bisect(BisectError::Kernel(error))
             | Self::Version(VersionError::Kernel(error)) => to_run_error(error).kind.exit_code(),
             Self::Run(error) => error.kind.exit_code(),
+            // Something that was not tried may be the cause.
+            Self::Bisect(
+                BisectError::Indistinguishable { not_tried, .. }
+                | BisectError::NoDifferences { not_tried, .. },
+            ) if !not_tried.is_empty() => exit_code::FAILED,
             Self::Usage(_)
             | Self::Refused { .. }
             | Self::InvalidInput(_)

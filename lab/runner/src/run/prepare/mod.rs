@@ -156,7 +156,7 @@ pub fn prepare(
     let replay_reports = dumps.iter().map(|taken| {
         let mut account = replace_node(&mut plan, &taken.node, &taken.dump, &known);
         account.omitted.splice(0..0, taken.omitted.iter().cloned());
-        account.unread = taken.gaps.iter().map(Gap::describe).collect();
+        account.unread.clone_from(&taken.gaps);
         account
     });
     let accounts = replay_reports.collect();

@@ -14,8 +14,9 @@ file. With --case and --node, the dumps replace that node of that case. A dump o
 and sets replaces only the dumped tables and sets. Without --case, everything else is built \
 from --objects, and --probe selects the probe.
 
-Exit code 0: found; 2: the input is invalid, or good and bad behave alike; 3: this machine \
-cannot run it.";
+Exit code 0: found; 1: not found, but good and bad differ in parts that no trial includes, or \
+--lenient omits a whole table; 2: the input is invalid, or good and bad behave alike; 3: this \
+machine cannot run it.";
 
 #[derive(Debug, Args)]
 pub(crate) struct BisectArguments {

@@ -12,7 +12,8 @@ ipvsadm-Sn, ip-addr, ip-route, ip-6-route, ip-rule, ip-6-rule, sysctl-a. The pre
 selects node-1.iptables-save and node-1.ip-addr. Counters, the order of services, hash sizes, \
 hardware addresses and similar values are ignored.
 
-Exit code 0: no difference; 1: differences; 2: a dump cannot be read.";
+Exit code 0: no difference, and all files were compared; 1: differences, or a file was not \
+compared; 2: a dump cannot be read.";
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {

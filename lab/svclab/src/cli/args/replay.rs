@@ -14,8 +14,9 @@ A dump is a tarball of `scripts/collect-node`, or a directory or file in the for
 it: node-1=DUMP. Everything else is built from the objects: pods with servers, other nodes, \
 hosts. Replayed, simulated and omitted parts are printed before the probes.
 
-Exit code 0: built and probed; 2: a dump is invalid, and nothing is built; 3: this machine \
-cannot run it; 4: --objects is not a lab, and --probe is missing.";
+Exit code 0: built and probed; 1: no verdict, because all connections succeed but omitted parts \
+may affect packets, or because --lenient omits a whole table; 2: a dump is invalid, and nothing is \
+built; 3: this machine cannot run it; 4: --objects is not a lab, and --probe is missing.";
 
 /// Format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -10,6 +10,7 @@ use crate::cli::args::{Common, WhyArguments, WhyFormat};
 use crate::cli::error::{CliError, CommandResult, Outcome, outcome_of_cases};
 use crate::cli::input::dumps::{read_dump_arguments, warn_unread};
 use crate::cli::input::nodes::dumps_by_node;
+use crate::cli::input::verdict::require_whole_tables;
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::{
     has_colour_on_stdout, print, print_case_error, print_diagnostics, print_json, print_note,
@@ -40,13 +41,16 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
                 ..PrepareOptions::from(MaxWait::SETTLED)
             };
             match prepare_case(lab, case, options.clone()) {
-                Ok(prepared) => requests.push(WhyRequest {
-                    lab,
-                    prepared,
-                    wishes: options,
-                    probe: arguments.probe.clone(),
-                    wanted: wanted_result(arguments),
-                }),
+                Ok(prepared) => {
+                    require_whole_tables(&prepared.replay_reports)?;
+                    requests.push(WhyRequest {
+                        lab,
+                        prepared,
+                        wishes: options,
+                        probe: arguments.probe.clone(),
+                        wanted: wanted_result(arguments),
+                    });
+                }
                 Err(wrong) => {
                     print_diagnostics(&lab.scenario.sources, &wrong.diagnostics);
                     worst = worst.max(wrong.result.error.map(|error| error.kind));

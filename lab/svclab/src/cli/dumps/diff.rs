@@ -15,7 +15,10 @@ use svclab_ruleset::tool::Format;
 /// Compares two dumps and prints their differences.
 pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
     let (first, second) = (&arguments.first, &arguments.second);
-    let [mut first_dump, mut second_dump] = both(read_dump(first), read_dump(second))?;
+    let [
+        (mut first_dump, mut first_unread),
+        (mut second_dump, mut second_unread),
+    ] = both(read_dump(first), read_dump(second))?;
     // A single file is compared with the same file of a directory.
     if first.is_dir() != second.is_dir() {
         let (file, folder) = if first.is_dir() {
@@ -25,6 +28,8 @@ pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
         };
         let formats: BTreeSet<Format> = file.formats().collect();
         folder.retain_formats(|format| formats.contains(&format));
+        first_unread.clear();
+        second_unread.clear();
     }
     let compared: Vec<String> = first_dump
         .formats()
@@ -47,17 +52,21 @@ pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
         second.display().to_string(),
         compared,
         differences,
-    );
+    )
+    .with_not_compared([first_unread, second_unread].concat());
     match arguments.format {
         DiffFormat::Human => print(&document.render_text(has_colour_on_stdout()))?,
         DiffFormat::Json => print_json(&document)?,
     }
-    Ok(Outcome::passed_if(document.same))
+    Ok(Outcome::passed_if(document.is_equivalent()))
 }
 
-/// Reads a dump and prints its warnings.
-fn read_dump(path: &Path) -> Result<NodeDump, CliError> {
+/// Reads a dump and prints its warnings. Also returns the files that are not read and that may
+/// affect packets.
+fn read_dump(path: &Path) -> Result<(NodeDump, Vec<String>), CliError> {
     let read = DumpFiles::read(path)?.parse();
     warn_unread(read.gaps.iter().map(Gap::describe));
-    complete_dump(read)
+    let relevant = read.gaps.iter().filter(|gap| gap.may_affect_packets());
+    let unread = relevant.map(Gap::describe).collect();
+    Ok((complete_dump(read)?, unread))
 }

@@ -14,9 +14,10 @@ use crate::cli::cases::run::run_options;
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::input::dumps::{DumpArgument, read_dump_arguments};
 use crate::cli::input::nodes::dumps_by_node;
+use crate::cli::input::verdict::require_whole_tables;
 use crate::cli::output::{print, print_json};
 use svclab_model::plan::ProbeProtocol;
-use svclab_planner::replay::HardwareAddresses;
+use svclab_planner::replay::{HardwareAddresses, ReplayReport};
 use svclab_report::replay::ReplayDocument;
 use svclab_runner::run::{Prepared, SelectedLab};
 use svclab_scenario::Case;
@@ -98,8 +99,10 @@ fn run_and_explain(
     write: Option<(&Path, &str)>,
 ) -> CommandResult {
     let before = describe_nodes(&prepared);
+    require_verdict(arguments, &prepared)?;
     let options = run_options(None, false, arguments.kernels.choice());
     let mut text = String::new();
+    let mut is_unclear = false;
     for result in explain_cases(vec![prepared], &options)? {
         let case = match result {
             Ok(case) => case,
@@ -110,6 +113,13 @@ fn run_and_explain(
                 return Err(error.into());
             }
         };
+        require_verdict(arguments, &case.prepared)?;
+        let mut reports = case.prepared.replay_reports.iter();
+        is_unclear = reports.any(ReplayReport::has_unknown_effects)
+            && case
+                .evidence
+                .attempts()
+                .all(|attempt| attempt.verdict.is_success());
         if let Some((file, lab)) = write {
             write_lab_with_results(file, lab, &case.evidence)?;
         }
@@ -117,13 +127,25 @@ fn run_and_explain(
         if arguments.format == ReplayFormat::Json {
             let journeys = case_journeys(&case, &probes, judged);
             print_json(&ReplayDocument::new(case.prepared.replay_reports, journeys))?;
-            return Ok(Outcome::SUCCESS);
+            return Ok(Outcome::passed_if(!is_unclear));
         }
         text += &describe_nodes(&case.prepared);
         text += &render_text(&[case], &probes, arguments.verbose, judged);
     }
+    if is_unclear {
+        text += "\nno verdict: all connections succeed, but omitted parts of the dump may affect packets\n";
+    }
     print(&text)?;
-    Ok(Outcome::SUCCESS)
+    Ok(Outcome::passed_if(!is_unclear))
+}
+
+/// Checks that no whole table of a dump is omitted. Otherwise, prints the parts of the nodes.
+fn require_verdict(arguments: &ReplayArguments, prepared: &Prepared) -> Result<(), CliError> {
+    let checked = require_whole_tables(&prepared.replay_reports);
+    if checked.is_err() && arguments.format == ReplayFormat::Human {
+        print(&describe_nodes(prepared))?;
+    }
+    checked
 }
 
 /// Lists the replayed, simulated and omitted parts of each node.

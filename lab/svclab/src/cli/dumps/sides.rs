@@ -11,6 +11,7 @@ use crate::cli::args::{
 use crate::cli::cases::labs::prepare_labs;
 use crate::cli::error::CliError;
 use crate::cli::input::dumps::{both, complete_dump, read_dump_arguments, split_node, warn_unread};
+use crate::cli::input::verdict::{require_whole_tables, untried_differences};
 use crate::cli::output::print_message;
 use svclab_dump::folder::DumpFiles;
 use svclab_dump::{Gap, NodeDump};
@@ -20,6 +21,7 @@ use svclab_model::plan::{MaxWait, Plan};
 use svclab_planner::replay::{HardwareAddresses, ReplayReport};
 use svclab_report::shell_quote;
 use svclab_ruleset::tool::Format;
+use svclab_runner::run::dumps::DumpOverride;
 use svclab_runner::run::{Prepared, SelectedLab};
 
 /// Task of the bisection, with its cases if both sides are cases of one lab.
@@ -33,9 +35,10 @@ pub(crate) struct Sides {
 /// Loads the sides of a bisection.
 pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, CliError> {
     let names = [&arguments.good, &arguments.bad];
-    let task = |[good, bad]: [Plan; 2], over, probe| Task {
+    let task = |[good, bad]: [Plan; 2], over, probe, not_tried| Task {
         good,
         bad,
+        not_tried,
         good_name: arguments.good.clone(),
         bad_name: arguments.bad.clone(),
         base: over,
@@ -45,23 +48,31 @@ pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result
     let probe = arguments.probe.clone();
     if let (Some(case), Some(node)) = (&arguments.case, &arguments.node) {
         let (_, case) = load_case(common, case, arguments)?;
-        let read = |name: &str| -> Result<NodeDump, CliError> {
-            let (dump, gaps) = read_dump(name, arguments)?;
-            warn_unread(gaps.iter().map(Gap::describe));
-            Ok(dump)
-        };
-        let dumps = [read(names[0])?, read(names[1])?];
-        let known = HardwareAddresses::from_dumps(&dumps);
-        let overlay = |name, dump| overlay_plan(&case.plan, node, name, dump, &known);
-        let plans = [overlay(names[0], &dumps[0])?, overlay(names[1], &dumps[1])?];
+        let dumps = [
+            read_dump(names[0], arguments)?,
+            read_dump(names[1], arguments)?,
+        ];
+        let known = HardwareAddresses::from_dumps(dumps.iter().map(|read| &read.dump));
+        let overlay = |name, read| overlay_plan(&case.plan, node, name, read, &known);
+        let (good, good_report) = overlay(names[0], &dumps[0])?;
+        let (bad, bad_report) = overlay(names[1], &dumps[1])?;
+        let not_tried = untried_differences(&good_report, &bad_report);
         let over = BaseCase {
             case: case.case.id.clone(),
             node: node.clone(),
         };
-        return Ok(without_cases(task(plans, Some(over), probe)));
+        return Ok(without_cases(task(
+            [good, bad],
+            Some(over),
+            probe,
+            not_tried,
+        )));
     }
     match names.map(|name| is_dump(name)) {
-        [true, true] => Ok(without_cases(task(prepare_dumps(arguments)?, None, None))),
+        [true, true] => {
+            let (plans, not_tried) = prepare_dumps(arguments)?;
+            Ok(without_cases(task(plans, None, None, not_tried)))
+        }
         [false, false] => {
             for (is_given, option, owner) in [
                 (!arguments.objects.is_empty(), "--objects", "objects"),
@@ -79,7 +90,7 @@ pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result
             let plans = [good.plan.clone(), bad.plan.clone()];
             let same = lab.cli_name == bad_lab.cli_name;
             Ok(Sides {
-                task: task(plans, None, probe),
+                task: task(plans, None, probe, Vec::new()),
                 cases: same.then_some((lab, [good, bad])),
             })
         }
@@ -105,22 +116,25 @@ fn is_dump(name: &str) -> bool {
     is_dump(Path::new(name)) || dump_path.is_some_and(is_dump)
 }
 
-/// Returns the plan with a node replaced by a dump.
+/// Returns the plan with a node replaced by a dump, and the report of the replay.
 fn overlay_plan(
     plan: &Plan,
     node: &str,
     name: &str,
-    dump: &NodeDump,
+    read: &DumpOverride,
     known: &HardwareAddresses,
-) -> Result<Plan, CliError> {
-    let (plan, report) = overlay_dump(plan, node, name, dump, known)?;
+) -> Result<(Plan, ReplayReport), CliError> {
+    let (plan, mut report) = overlay_dump(plan, node, name, &read.dump, known)?;
+    report.omitted.splice(0..0, read.omitted.iter().cloned());
+    report.unread.clone_from(&read.gaps);
     warn_omitted(name, &report);
-    Ok(plan)
+    require_whole_tables(std::slice::from_ref(&report))?;
+    Ok((plan, report))
 }
 
 /// Warns about omitted parts of a dump that can affect packets, and about files that are not read.
 fn warn_omitted(name: &str, report: &ReplayReport) {
-    warn_unread(&report.unread);
+    warn_unread(report.unread.iter().map(Gap::describe));
     let omitted = report.omitted.iter();
     for item in omitted.filter(|item| !item.affects.is_empty()) {
         print_message(format_args!(
@@ -131,14 +145,13 @@ fn warn_omitted(name: &str, report: &ReplayReport) {
 }
 
 /// Reads a dump of a whole node, or of rules and sets only. The rules may refer to sets of the lab.
-/// Also returns the files that are not read.
-fn read_dump(name: &str, arguments: &BisectArguments) -> Result<(NodeDump, Vec<Gap>), CliError> {
+fn read_dump(name: &str, arguments: &BisectArguments) -> Result<DumpOverride, CliError> {
     let path = Path::new(name);
     let read = DumpFiles::read(path)?.parse();
     if is_whole(&read.dump) {
         let given = read_dump_arguments(&[name.to_owned()], arguments.lenient)?;
-        let mut dumps = given.into_iter().map(|given| given.dump.dump);
-        return Ok((dumps.next().unwrap_or_default(), read.gaps));
+        let mut dumps = given.into_iter().map(|given| given.dump);
+        return Ok(dumps.next().unwrap_or_default());
     }
     let part = |is_sets: bool| -> Result<NodeDump, CliError> {
         let mut files = DumpFiles::read(path)?;
@@ -151,19 +164,23 @@ fn read_dump(name: &str, arguments: &BisectArguments) -> Result<(NodeDump, Vec<G
         sets: sets.sets.or(rules.sets),
         ..rules
     };
-    Ok((dump, read.gaps))
+    Ok(DumpOverride {
+        dump,
+        gaps: read.gaps,
+        ..DumpOverride::default()
+    })
 }
 
 /// Prepares both dumps as `svclab replay` does. They share only the link-layer addresses of their
-/// neighbours.
-fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], CliError> {
+/// neighbours. Also returns the differences that no trial includes.
+fn prepare_dumps(arguments: &BisectArguments) -> Result<([Plan; 2], Vec<String>), CliError> {
     let mut known = HardwareAddresses::default();
     for name in [&arguments.good, &arguments.bad] {
         let path = split_node(name).map_or(name.as_str(), |(_, path)| path);
         let dump = DumpFiles::read(Path::new(path))?.parse().dump;
         known.extend(&HardwareAddresses::from_dumps([&dump]));
     }
-    let plan = |name: &str, node: Option<&String>| -> Result<(String, Plan), CliError> {
+    let plan = |name: &str, node: Option<&String>| -> Result<(ReplayReport, Plan), CliError> {
         let named = match node {
             Some(node) if split_node(name).is_none() => format!("{node}={name}"),
             _ => name.to_owned(),
@@ -174,7 +191,8 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], CliError> {
         let mut reports = prepared.replay_reports.into_iter();
         let report = reports.next().unwrap_or_default();
         warn_omitted(name, &report);
-        Ok((report.node, prepared.plan))
+        require_whole_tables(std::slice::from_ref(&report))?;
+        Ok((report, prepared.plan))
     };
     let two_nodes = |good: &str, bad: &str| {
         CliError::refused(
@@ -191,17 +209,19 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], CliError> {
     {
         return Err(two_nodes(good, bad));
     }
-    let (good, good_plan) = plan(&arguments.good, arguments.node.as_ref())?;
+    let (good_report, good_plan) = plan(&arguments.good, arguments.node.as_ref())?;
+    let good = &good_report.node;
     // Without objects, only the file name of the second dump identifies its node.
     let same = arguments
         .node
         .as_ref()
-        .or_else(|| arguments.objects.is_empty().then_some(&good));
-    let (bad, bad_plan) = plan(&arguments.bad, same)?;
-    if good != bad {
-        return Err(two_nodes(&good, &bad));
+        .or_else(|| arguments.objects.is_empty().then_some(good));
+    let (bad_report, bad_plan) = plan(&arguments.bad, same)?;
+    if *good != bad_report.node {
+        return Err(two_nodes(good, &bad_report.node));
     }
-    Ok([good_plan, bad_plan])
+    let not_tried = untried_differences(&good_report, &bad_report);
+    Ok(([good_plan, bad_plan], not_tried))
 }
 
 /// Returns the arguments of `svclab replay` for a dump.

@@ -3,3 +3,4 @@
 pub(super) mod dumps;
 pub(super) mod nodes;
 pub(super) mod running_lab;
+pub(super) mod verdict;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::cli::error::CliError;
 use svclab_diagnostic::exit_code;
-use svclab_planner::replay::ReplayReport;
+use svclab_planner::replay::{OmittedItem, ReplayReport};
 
 /// Checks that no whole table or file of a dump is omitted.
 ///
@@ -29,11 +29,22 @@ pub(crate) fn require_whole_tables(reports: &[ReplayReport]) -> Result<(), CliEr
     Err(CliError::refused(message, help).with_exit_code(exit_code::FAILED))
 }
 
-/// Returns what the dumps contain but no lab builds, if it may affect packets: a line for each part.
-pub(crate) fn not_modelled(reports: &[ReplayReport]) -> Vec<String> {
-    let parts = reports.iter().flat_map(|report| {
-        let items = report.not_modelled();
-        items.map(|item| format!("{}: {}", report.node, item.render_lines().join("; ")))
-    });
-    parts.collect()
+/// Returns what may differ between two dumps but is in no trial: a line for each omitted part that
+/// only one dump has and that may affect packets, and for each such file that is not read.
+pub(crate) fn untried_differences(good: &ReplayReport, bad: &ReplayReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (side, own, other) in [("good", good, bad), ("bad", bad, good)] {
+        let is_common = |item: &&OmittedItem| {
+            let mut others = other.omitted.iter();
+            others.any(|part| part.description == item.description)
+        };
+        let omitted = own.omitted.iter().filter(|item| item.may_affect_packets());
+        let only_here = omitted.filter(|item| !is_common(item));
+        lines.extend(
+            only_here.map(|item| format!("only in {side}: {}", item.render_lines().join("; "))),
+        );
+        let unread = own.unread.iter().filter(|gap| gap.may_affect_packets());
+        lines.extend(unread.map(|gap| format!("not read of {side}: {}", gap.describe())));
+    }
+    lines
 }
