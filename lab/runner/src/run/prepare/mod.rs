@@ -16,7 +16,7 @@ use crate::results::{FileLine, Warning};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::printable;
 use svclab_diagnostic::source::Sources;
-use svclab_dump::{Gap, NodeDump};
+use svclab_dump::NodeDump;
 use svclab_judge::{ClaimOutcome, ClaimVerdict, Judge, JudgedCase};
 use svclab_model::plan::{MaxWait, Plan};
 use svclab_planner::build::{PlanInput, StageInput, plan};

@@ -16,6 +16,7 @@ use crate::cli::output::{
     has_colour_on_stdout, print, print_case_error, print_diagnostics, print_json, print_note,
 };
 use crate::cli::progress::ProgressDisplay;
+use svclab_dump::Gap;
 use svclab_experiment::Progress;
 use svclab_experiment::why::{self, Finding, WhyRequest};
 use svclab_model::plan::MaxWait;
@@ -62,7 +63,8 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
         .iter()
         .flat_map(|request| &request.prepared.replay_reports);
     // Several cases can have the same dump.
-    let unread: BTreeSet<&String> = reports.flat_map(|report| &report.unread).collect();
+    let unread = reports.flat_map(|report| &report.unread);
+    let unread: BTreeSet<String> = unread.map(Gap::describe).collect();
     warn_unread(unread);
     if requests.is_empty() {
         return match worst {
