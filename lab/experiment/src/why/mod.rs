@@ -17,7 +17,7 @@ mod run;
 mod search;
 mod success;
 
-pub use change::{ChangeError, Origin, PolicyField, ProposedChange};
+pub use change::{ChangeError, Origin, PolicyField, ProposedChange, ServiceField};
 pub use finding::{
     ChangeResult, DescribedChange, ExpectedResult, FailingProbe, Finding, Fix, ProbeCount,
     TriedChanges, TypedCommand,

@@ -196,6 +196,12 @@ impl Objects {
         }
     }
 
+    /// Derives the slices of services again, after a change of services or pods.
+    pub fn update_derived_slices(&mut self) {
+        self.endpoint_slices.retain(|slice| slice.tree.is_some());
+        self.derive_slices();
+    }
+
     fn derive_slices(&mut self) {
         let nodes: BTreeMap<&str, &Node> = self
             .nodes

@@ -1,4 +1,4 @@
-//! Finds policies of services, settings of components, and sysctls that may be the cause.
+//! Finds settings of components, and sysctls that may be the cause.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,11 @@ use ipnetwork::IpNetwork;
 use super::Failures;
 use super::rules::is_early_return;
 use crate::kube_proxies;
-use crate::why::change::{PolicyField, ProposedChange, covering_networks};
+use crate::why::change::{ProposedChange, covering_networks};
 use svclab_journey::journey::{Rewrite, RuleMatch};
-use svclab_judge::called_service;
 use svclab_model::plan::{Namespace, Plan};
-use svclab_planner::cluster::Cluster;
+use svclab_planner::cluster::{Cluster, FABRIC};
 use svclab_rules::kube_proxy::{Family, KubeProxy, Mode};
-use svclab_rules::objects::{Service, ServiceType};
 
 /// Sysctls that a node of a cluster needs, with the value: forwarding, and rules for bridged
 /// packets.
@@ -23,55 +21,6 @@ const NODE_SYSCTLS: [(&str, &str); 4] = [
     ("net.bridge.bridge-nf-call-iptables", "1"),
     ("net.bridge.bridge-nf-call-ip6tables", "1"),
 ];
-
-/// Returns the traffic policies of the called services that exclude endpoints. For connections that
-/// are answered with a wrong result, also returns those that exclude no endpoint.
-pub(super) fn policies(failures: &Failures<'_>) -> Vec<ProposedChange> {
-    use PolicyField::{ExternalTrafficPolicy, InternalTrafficPolicy};
-    let services = failures.cluster.services.iter();
-    let is_answered = failures.has_answers();
-    let is_external = |service: &Service| {
-        matches!(
-            service.kind,
-            ServiceType::NodePort | ServiceType::LoadBalancer
-        ) || !service.external_ips.is_empty()
-    };
-    let mut changes = Vec::new();
-    for service in services.filter(|service| is_called(failures, service)) {
-        for (field, is_local) in [
-            (ExternalTrafficPolicy, service.external_local),
-            (InternalTrafficPolicy, service.internal_local),
-        ] {
-            let name = service.full_name();
-            if is_local {
-                let service = name;
-                changes.push(ProposedChange::ClusterPolicy { service, field });
-            } else if is_answered && (field == InternalTrafficPolicy || is_external(service)) {
-                let service = name;
-                changes.push(ProposedChange::LocalPolicy { service, field });
-            }
-        }
-    }
-    changes
-}
-
-/// Whether a failing connection calls the service: by its probe, or by an address to which the
-/// packets were rewritten on their way.
-fn is_called(failures: &Failures<'_>, service: &Service) -> bool {
-    let mut probes = failures
-        .journeys
-        .iter()
-        .filter_map(|journey| failures.book.probe(&journey.probe));
-    let is_target = probes.any(|probe| {
-        called_service(failures.cluster, probe).is_some_and(|(called, _)| called == service)
-    });
-    let is_node_port = |port: u16| service.ports.iter().any(|own| own.node_port == Some(port));
-    let mut destinations = failures.hops().flat_map(|hop| [hop.before, hop.after]);
-    is_target
-        || destinations.any(|flow| {
-            service.has_address(flow.destination.ip()) || is_node_port(flow.destination.port())
-        })
-}
 
 /// Returns the flags of kube-proxy that decide what is masqueraded, accepted or answered, if a
 /// packet met rules or virtual servers of kube-proxy.
@@ -143,6 +92,50 @@ fn has_pod_cidrs(proxy: &KubeProxy, pods: &[IpNetwork], cluster: &Cluster) -> bo
         containing_cidr(pods.ip()).is_some_and(|known| known.prefix() <= pods.prefix())
     };
     pods.iter().all(includes) && !nodes.any(|node| containing_cidr(node.ip()).is_some())
+}
+
+/// Returns the settings of flannel that decide what is masqueraded and routed.
+pub(super) fn flannel_settings(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    let Some(flannel) = &failures.case.spec.flannel else {
+        return Vec::new();
+    };
+    let mut changes = Vec::new();
+    if !flannel.ip_masq {
+        changes.push(ProposedChange::FlannelMasquerade);
+    }
+    let nodes = failures.cluster.nodes.iter();
+    let pods: Vec<IpNetwork> = nodes
+        .flat_map(|node| node.pod_cidrs.iter().copied())
+        .filter(|network| network.is_ipv4())
+        .collect();
+    let is_outside = |network: &IpNetwork| match network.ip() {
+        IpAddr::V4(ip) => !flannel.network.contains(ip),
+        IpAddr::V6(_) => false,
+    };
+    if pods.iter().any(is_outside) {
+        let network = covering_networks(pods.iter().copied());
+        let network = network.and_then(|network| network.parse().ok());
+        changes.extend(network.map(|network| ProposedChange::FlannelNetwork { network }));
+    }
+    changes
+}
+
+/// Returns routes of the underlay to addresses of services that it does not know.
+pub(super) fn fabric_routes(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    let mut changes = Vec::new();
+    let last_hops = failures.packets().filter_map(|packet| packet.hops.last());
+    for hop in last_hops.filter(|hop| hop.namespace == FABRIC) {
+        let to = hop.after.destination.ip();
+        let mut services = failures.cluster.services.iter();
+        if services.any(|service| service.has_address(to) && !service.cluster_ips.contains(&to)) {
+            let nodes = failures.cluster.nodes.iter();
+            changes.extend(nodes.map(|node| ProposedChange::AddFabricRoute {
+                to: to.into(),
+                via: node.name.clone(),
+            }));
+        }
+    }
+    changes
 }
 
 /// Returns the destinations of packets that ip-masq-agent does not masquerade.

@@ -10,6 +10,9 @@ mod faults;
 mod met;
 mod routes;
 mod rules;
+mod services;
+
+use std::collections::BTreeSet;
 
 use super::change::ProposedChange;
 use faults::fault_changes;
@@ -18,7 +21,7 @@ use routes::route_changes;
 use svclab_journey::journey::{Hop, Journey, PacketPath};
 use svclab_judge::{AddressBook, Explainer, Fact};
 use svclab_model::evidence::Verdict;
-use svclab_model::plan::Plan;
+use svclab_model::plan::{Plan, Probe};
 use svclab_planner::cluster::Cluster;
 use svclab_scenario::Case;
 
@@ -41,9 +44,18 @@ impl<'a> Failures<'a> {
 
     /// Whether the connections use IPv6.
     fn uses_ipv6(&self) -> bool {
-        let probes = self.journeys.iter().map(|journey| &journey.probe);
-        let mut targets = probes.filter_map(|probe| self.book.probe(probe));
-        targets.any(|probe| probe.target.address.is_ipv6())
+        self.probes().any(|probe| probe.target.address.is_ipv6())
+    }
+
+    /// Returns the probes of the connections, each once.
+    fn probes(&self) -> impl Iterator<Item = &'a Probe> + '_ {
+        let names: BTreeSet<&str> = self
+            .journeys
+            .iter()
+            .map(|journey| journey.probe.as_str())
+            .collect();
+        let book = self.book;
+        names.into_iter().filter_map(|name| book.probe(name))
     }
 
     fn packets(&self) -> impl Iterator<Item = &'a PacketPath> + '_ {
@@ -88,8 +100,10 @@ pub(super) fn candidates(failures: &Failures<'_>) -> Candidates {
         changes.extend(route_changes(failures.plan, failures.cluster, packet));
     }
     changes.extend(components::masqueraded_networks(failures));
-    changes.extend(components::policies(failures));
+    changes.extend(services::service_changes(failures));
     changes.extend(components::proxy_flags(failures));
+    changes.extend(components::flannel_settings(failures));
+    changes.extend(components::fabric_routes(failures));
     changes.extend(balancers::balancer_changes(failures));
     changes.extend(components::node_sysctls(failures));
     let wider = components::sysctls_of_all_nodes(failures.plan, &changes);

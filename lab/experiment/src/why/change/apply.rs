@@ -2,35 +2,36 @@
 
 use std::sync::Arc;
 
-use super::edit;
-use super::{ChangeError, PolicyField, ProposedChange};
+use super::{ChangeError, ProposedChange, edit, objects};
 use svclab_model::plan::{Neighbour, Plan};
 use svclab_rules::kube_proxy::{Cidrs, KubeProxy};
 use svclab_scenario::Case;
-use svclab_scenario::lab::{ByHand, ForeignSources, HealthCheck, LabSpec};
+use svclab_scenario::lab::{ByHand, FabricRoute, ForeignSources, HealthCheck, LabSpec};
 
 impl ProposedChange {
     /// Applies the change to a case, if the change concerns the lab document. Returns whether it
     /// does.
     pub(in crate::why) fn apply_to_case(&self, case: &mut Case) -> Result<bool, ChangeError> {
         match self {
-            Self::ClusterPolicy { service, field } | Self::LocalPolicy { service, field } => {
-                let wanted = match self {
-                    Self::LocalPolicy { .. } => "Local",
-                    _ => "Cluster",
-                };
-                let objects = Arc::make_mut(&mut case.objects);
-                let mut services = objects.services.iter_mut();
-                let found = services
-                    .find(|each| format!("{}/{}", each.namespace, each.name) == *service)
-                    .ok_or_else(missing_in_lab)?;
-                let spec = Arc::make_mut(&mut found.value).spec.as_mut();
-                let policy = spec.map(|spec| match field {
-                    PolicyField::ExternalTrafficPolicy => &mut spec.external_traffic_policy,
-                    PolicyField::InternalTrafficPolicy => &mut spec.internal_traffic_policy,
-                });
-                let policy = policy.ok_or_else(missing_in_lab)?;
-                set(policy, Some(wanted.to_owned()))?;
+            Self::ClusterPolicy { service, field } => {
+                objects::set_policy(case, service, *field, "Cluster")?;
+            }
+            Self::LocalPolicy { service, field } => {
+                objects::set_policy(case, service, *field, "Local")?;
+            }
+            Self::ServiceField { service, field } => objects::set_field(case, service, field)?,
+            Self::MakePodReady { pod } => objects::make_pod_ready(case, pod)?,
+            Self::FlannelMasquerade => {
+                let flannel = spec_mut(case).flannel.as_mut();
+                set(&mut flannel.ok_or_else(missing_in_lab)?.ip_masq, true)?;
+            }
+            Self::FlannelNetwork { network } => {
+                let flannel = spec_mut(case).flannel.as_mut();
+                set(&mut flannel.ok_or_else(missing_in_lab)?.network, *network)?;
+            }
+            Self::AddFabricRoute { to, via } => {
+                let (to, via) = (*to, via.clone());
+                spec_mut(case).fabric.routes.push(FabricRoute { to, via });
             }
             Self::ClusterCidr { networks } => {
                 let networks: Cidrs = networks
@@ -324,8 +325,10 @@ fn missing_in_lab() -> ChangeError {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::path::Path;
 
+    use super::super::ServiceField;
     use super::*;
     use svclab_runner::run::select_labs;
 
@@ -345,5 +348,28 @@ mod tests {
         let error = ChangeError::InvalidCidr("10.244.0.0/40".to_owned());
         assert_eq!(apply("10.244.0.0/40"), Err(error));
         assert_eq!(apply("10.77.0.0/16"), Ok(true));
+    }
+
+    #[test]
+    fn apply_to_case_selector_changes_derived_slices() {
+        let mut case = case();
+        let service = case.objects.services[0].clone();
+        let (namespace, name) = (service.namespace, service.name);
+        let endpoints = |case: &Case| {
+            let slices = case.objects.slices_of(&namespace, &name);
+            slices
+                .map(|slice| slice.value.endpoints.len())
+                .sum::<usize>()
+        };
+        assert!(endpoints(&case) > 0);
+        let labels = BTreeMap::from([("app".to_owned(), "nothing".to_owned())]);
+        let change = ProposedChange::ServiceField {
+            service: format!("{namespace}/{name}"),
+            field: ServiceField::Selector { labels },
+        };
+        assert_eq!(change.apply_to_case(&mut case), Ok(true));
+        assert_eq!(endpoints(&case), 0);
+        let again = change.apply_to_case(&mut case);
+        assert_eq!(again, Err(ChangeError::NoEffect));
     }
 }

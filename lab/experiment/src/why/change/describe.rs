@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{PolicyField, ProposedChange};
+use super::{PolicyField, ProposedChange, ServiceField};
 use crate::bisect::{Difference, Kind};
 use svclab_dump::Owner;
 use svclab_model::plan::Route;
@@ -39,6 +39,40 @@ impl fmt::Display for PolicyField {
     }
 }
 
+/// Describes the change as the beginning of a sentence that ends with the service.
+impl fmt::Display for ServiceField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSourceRanges => f.write_str("remove loadBalancerSourceRanges from"),
+            Self::NoAffinity => f.write_str("set sessionAffinity: None in"),
+            Self::NoProxyName => {
+                f.write_str("remove the label service.kubernetes.io/service-proxy-name from")
+            }
+            Self::NoProxiedAddress => {
+                f.write_str("remove ipMode: Proxy from status.loadBalancer of")
+            }
+            Self::Port { port, wanted } => write!(f, "set port: {wanted} instead of {port} in"),
+            Self::NodePort { port, wanted } => {
+                write!(f, "set nodePort: {wanted} for port {port} in")
+            }
+            Self::TargetPort { port, wanted } => {
+                write!(f, "set targetPort: {wanted} for port {port} in")
+            }
+            Self::Protocol { port, wanted } => {
+                let wanted = wanted.to_string().to_uppercase();
+                write!(f, "set protocol: {wanted} for port {port} in")
+            }
+            Self::Selector { labels } => {
+                let labels = labels.iter();
+                let labels: Vec<String> = labels
+                    .map(|(key, value)| format!("{key}: {value}"))
+                    .collect();
+                write!(f, "set selector: {{{}}} in", labels.join(", "))
+            }
+        }
+    }
+}
+
 impl fmt::Display for ProposedChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -47,6 +81,15 @@ impl fmt::Display for ProposedChange {
             }
             Self::LocalPolicy { service, field } => {
                 write!(f, "set {field}: Local in service {service}")
+            }
+            Self::ServiceField { service, field } => write!(f, "{field} service {service}"),
+            Self::MakePodReady { pod } => write!(f, "make the pod {pod} ready"),
+            Self::FlannelMasquerade => f.write_str("start flanneld with --ip-masq"),
+            Self::FlannelNetwork { network } => {
+                write!(f, "set the network of flannel to {network}")
+            }
+            Self::AddFabricRoute { to, via } => {
+                write!(f, "add a route to {to} through {via} to the underlay")
             }
             Self::ClusterCidr { networks } => {
                 write!(f, "start kube-proxy with --cluster-cidr={networks}")

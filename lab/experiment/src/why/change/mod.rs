@@ -3,9 +3,11 @@
 mod apply;
 mod describe;
 mod edit;
+mod objects;
 
 pub(super) use edit::forwarding_of;
 use ipnetwork::{IpNetwork, Ipv4Network};
+pub use objects::ServiceField;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,34 @@ pub enum ProposedChange {
         service: String,
         /// Policy field: `externalTrafficPolicy` or `internalTrafficPolicy`.
         field: PolicyField,
+    },
+    /// Changes a field of a service.
+    ServiceField {
+        /// Service: `NAMESPACE/NAME`.
+        service: String,
+        /// Field and its new value.
+        field: ServiceField,
+    },
+    /// Makes a pod ready, so that services send traffic to the pod.
+    MakePodReady {
+        /// Pod: `NAMESPACE/NAME`.
+        pod: String,
+    },
+    /// Lets flannel masquerade packets to other networks.
+    FlannelMasquerade,
+    /// Sets the network of flannel to the pod networks.
+    FlannelNetwork {
+        /// Network in CIDR notation.
+        #[schemars(with = "String")]
+        network: Ipv4Network,
+    },
+    /// Adds a route to the router between nodes.
+    AddFabricRoute {
+        /// Destination network.
+        #[schemars(with = "String")]
+        to: IpNetwork,
+        /// Node that receives the packets.
+        via: String,
     },
     /// Sets the cluster CIDR of kube-proxy to the pod networks.
     ClusterCidr {
@@ -328,6 +358,8 @@ impl ProposedChange {
         match self {
             Self::ClusterPolicy { .. }
             | Self::LocalPolicy { .. }
+            | Self::ServiceField { .. }
+            | Self::MakePodReady { .. }
             | Self::ClusterCidr { .. }
             | Self::MasqueradeAll
             | Self::MasqueradeFew

@@ -135,10 +135,11 @@ impl<'a> Search<'a> {
         Ok(Some(evidence))
     }
 
-    /// Whether the same probes fail as without any change.
+    /// Whether all probes that fail without any change fail in a run.
     fn fails_alike(&self, evidence: &Evidence) -> bool {
         let now = self.goals.compare(&self.prepared, evidence);
-        now.failing_probes() == self.before.failing_probes()
+        let before = self.before.failing_probes();
+        before.is_subset(&now.failing_probes())
     }
 
     /// Drops the comparison with the components' state if it does not contain the cause of the

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use super::*;
 use svclab_dump::Owner;
 use svclab_experiment::bisect::Kind;
-use svclab_experiment::why::{ExpectedResult, PolicyField, ProposedChange, TypedCommand};
+use svclab_experiment::why::{
+    ExpectedResult, PolicyField, ProposedChange, ServiceField, TypedCommand,
+};
 use svclab_judge::{Cause, Fact, NamedAddress, Observed, RuleReference};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::{
     Backend, Forwarding, ForwardingTarget, Neighbour, Route, RouteKind, RoutingAction, RoutingRule,
 };
 use svclab_planner::replay::{OmittedItem, ReplayReport};
+use svclab_ruleset::Protocol;
 
 fn named(name: &str) -> String {
     name.to_owned()
@@ -84,7 +87,44 @@ fn all_changes() -> Vec<ProposedChange> {
     let mut changes = node_changes();
     changes.extend(balancer_changes());
     changes.extend(network_changes());
+    changes.extend(service_changes());
     changes
+}
+
+fn service_changes() -> Vec<ProposedChange> {
+    let fields = [
+        ServiceField::NoSourceRanges,
+        ServiceField::NoAffinity,
+        ServiceField::NoProxyName,
+        ServiceField::NoProxiedAddress,
+        ServiceField::Port {
+            port: 81,
+            wanted: 80,
+        },
+        ServiceField::NodePort {
+            port: 80,
+            wanted: 30080,
+        },
+        ServiceField::TargetPort {
+            port: 80,
+            wanted: 8080,
+        },
+        ServiceField::Protocol {
+            port: 53,
+            wanted: Protocol::Udp,
+        },
+        ServiceField::Selector {
+            labels: BTreeMap::from([(named("app"), named("web"))]),
+        },
+    ];
+    let service = || named("default/web");
+    let fields = fields
+        .into_iter()
+        .map(|field| ProposedChange::ServiceField {
+            service: service(),
+            field,
+        });
+    fields.collect()
 }
 
 fn network_changes() -> Vec<ProposedChange> {
@@ -96,6 +136,17 @@ fn network_changes() -> Vec<ProposedChange> {
         },
         ProposedChange::KeepSource {
             balancer: named("clb"),
+        },
+        ProposedChange::MakePodReady {
+            pod: named("default/web"),
+        },
+        ProposedChange::FlannelMasquerade,
+        ProposedChange::FlannelNetwork {
+            network: "10.244.0.0/16".parse().expect("a network"),
+        },
+        ProposedChange::AddFabricRoute {
+            to: "203.0.113.64/32".parse().expect("a network"),
+            via: named("node-1"),
         },
         ProposedChange::MasqueradeFew,
         ProposedChange::BeLiberal,

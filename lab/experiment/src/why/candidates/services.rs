@@ -1,0 +1,221 @@
+//! Finds fields of services and of their pods that may be the cause: policies, ports, selectors,
+//! and everything that leaves out an endpoint or an address.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::Failures;
+use crate::why::change::{PolicyField, ProposedChange, ServiceField};
+use svclab_judge::called_service;
+use svclab_model::plan::ProbeProtocol;
+use svclab_rules::objects::{PortSpec, Service, ServiceType, SliceEndpoint};
+use svclab_ruleset::Protocol;
+
+/// Maximum number of values that are tried for a field.
+const MAX_VALUES: usize = 8;
+
+/// Returns the changes of services that failing connections call.
+pub(super) fn service_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    let mut changes = Vec::new();
+    for service in &failures.cluster.services {
+        if is_called(failures, service) {
+            changes.extend(policies(failures, service));
+            changes.extend(restrictions(failures, service));
+            changes.extend(endpoints(failures, service));
+        }
+        changes.extend(ports(failures, service));
+    }
+    changes
+}
+
+/// Whether a failing connection calls the service: by its probe, or by an address to which the
+/// packets were rewritten on their way.
+fn is_called(failures: &Failures<'_>, service: &Service) -> bool {
+    let mut probes = failures.probes();
+    let is_target = probes.any(|probe| {
+        called_service(failures.cluster, probe).is_some_and(|(called, _)| called == service)
+            || service.has_address(probe.target.address)
+    });
+    let is_node_port = |port: u16| service.ports.iter().any(|own| own.node_port == Some(port));
+    let mut hops = failures.hops();
+    is_target
+        || hops.any(|hop| {
+            let to = [hop.before.destination, hop.after.destination];
+            to.iter()
+                .any(|to| service.has_address(to.ip()) || is_node_port(to.port()))
+        })
+}
+
+/// Returns the traffic policies that exclude endpoints. For connections that are answered with a
+/// wrong result, returns those that exclude no endpoint.
+fn policies(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
+    use PolicyField::{ExternalTrafficPolicy, InternalTrafficPolicy};
+    let is_answered = failures.has_answers();
+    let is_external = matches!(
+        service.kind,
+        ServiceType::NodePort | ServiceType::LoadBalancer
+    ) || !service.external_ips.is_empty();
+    let mut changes = Vec::new();
+    for (field, is_local) in [
+        (ExternalTrafficPolicy, service.external_local),
+        (InternalTrafficPolicy, service.internal_local),
+    ] {
+        let service = service.full_name();
+        if is_local {
+            changes.push(ProposedChange::ClusterPolicy { service, field });
+        } else if is_answered && (field == InternalTrafficPolicy || is_external) {
+            changes.push(ProposedChange::LocalPolicy { service, field });
+        }
+    }
+    changes
+}
+
+fn change_of(service: &Service, field: ServiceField) -> ProposedChange {
+    ProposedChange::ServiceField {
+        service: service.full_name(),
+        field,
+    }
+}
+
+/// Returns the removal of fields that leave out clients, endpoints or addresses.
+fn restrictions(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
+    let fields = [
+        (
+            !service.source_ranges.is_empty(),
+            ServiceField::NoSourceRanges,
+        ),
+        (service.labels.other_proxy, ServiceField::NoProxyName),
+        (
+            service.ingress.iter().any(|ingress| ingress.is_proxied),
+            ServiceField::NoProxiedAddress,
+        ),
+        (
+            service.affinity_seconds.is_some() && failures.has_answers(),
+            ServiceField::NoAffinity,
+        ),
+    ];
+    let set = fields.into_iter().filter(|(is_set, _)| *is_set);
+    set.map(|(_, field)| change_of(service, field)).collect()
+}
+
+/// Returns the changes by which the service gets endpoints that serve its ports.
+fn endpoints(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
+    let slices = failures.cluster.slices.iter();
+    let slices: Vec<_> = slices.filter(|slice| slice.belongs_to(service)).collect();
+    let mut changes = Vec::new();
+    if slices.iter().all(|slice| slice.endpoints.is_empty()) {
+        changes.extend(selectors(failures, service));
+    }
+    for slice in slices {
+        let unready = slice.endpoints.iter().filter(|endpoint| !endpoint.ready);
+        let pods = unready.filter_map(|endpoint| endpoint.pod.as_ref());
+        changes.extend(pods.map(|pod| ProposedChange::MakePodReady {
+            pod: format!("{}/{pod}", service.namespace),
+        }));
+        for port in &service.ports {
+            for number in slice.port_numbers(&port.name) {
+                let served = slice.endpoints.iter().flat_map(|endpoint| {
+                    other_served_ports(failures, endpoint, (number, port.protocol))
+                });
+                let wanted = served.take(MAX_VALUES);
+                changes.extend(wanted.map(|wanted| {
+                    let port = port.port;
+                    change_of(service, ServiceField::TargetPort { port, wanted })
+                }));
+            }
+        }
+    }
+    changes
+}
+
+/// Returns the ports that the pod of an endpoint serves, if it does not serve this one.
+fn other_served_ports(
+    failures: &Failures<'_>,
+    endpoint: &SliceEndpoint,
+    (number, protocol): (u16, Protocol),
+) -> Vec<u16> {
+    let cluster = failures.cluster;
+    let mut pods = cluster.pods.iter().filter(|pod| !pod.host_network);
+    let pod = pods.find(|pod| endpoint.addresses.iter().any(|own| pod.ips.contains(own)));
+    let Some(name) = pod.map(svclab_planner::cluster::Pod::reference) else {
+        return Vec::new();
+    };
+    let is_protocol = |served: ProbeProtocol| Protocol::try_from(served) == Ok(protocol);
+    let served = cluster.serving.iter();
+    let served = served.filter(|served| served.netns == name && is_protocol(served.protocol));
+    let ports: Vec<u16> = served.map(|served| served.port).collect();
+    if ports.contains(&number) {
+        Vec::new()
+    } else {
+        ports
+    }
+}
+
+/// Returns selectors with the labels of pods.
+fn selectors(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
+    let mut tried: Vec<BTreeMap<String, String>> = Vec::new();
+    if service.selector.is_empty() {
+        return Vec::new();
+    }
+    let pods = failures.case.objects.pods.iter();
+    for pod in pods.filter(|pod| pod.namespace == service.namespace) {
+        let labels = pod.value.metadata.labels.clone().unwrap_or_default();
+        if !labels.is_empty() && !tried.contains(&labels) && tried.len() < MAX_VALUES {
+            tried.push(labels);
+        }
+    }
+    let to_change = |labels| change_of(service, ServiceField::Selector { labels });
+    tried.into_iter().map(to_change).collect()
+}
+
+/// Returns the changes by which the service gets a port that failing connections call.
+fn ports(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
+    let mut changes = Vec::new();
+    for probe in failures.probes() {
+        let Ok(protocol) = Protocol::try_from(probe.protocol) else {
+            continue;
+        };
+        let target: SocketAddr = probe.target.socket();
+        let number = target.port();
+        let is_port = |own: &&PortSpec| own.port == number;
+        if service.has_address(target.ip()) {
+            let with_number: Vec<&PortSpec> = service.ports.iter().filter(is_port).collect();
+            if with_number.iter().any(|own| own.protocol == protocol) {
+                continue;
+            }
+            let other_protocol = with_number.iter().map(|own| ServiceField::Protocol {
+                port: own.port,
+                wanted: protocol,
+            });
+            changes.extend(other_protocol.map(|field| change_of(service, field)));
+            let renumbered = service.ports.iter().filter(|own| own.protocol == protocol);
+            changes.extend(renumbered.take(MAX_VALUES).map(|own| {
+                let (port, wanted) = (own.port, number);
+                change_of(service, ServiceField::Port { port, wanted })
+            }));
+        } else if is_unknown_node_port(failures, target, protocol) {
+            let own = service.ports.iter();
+            let own = own.filter(|own| own.protocol == protocol && own.node_port.is_some());
+            changes.extend(own.map(|own| {
+                let (port, wanted) = (own.port, number);
+                change_of(service, ServiceField::NodePort { port, wanted })
+            }));
+        }
+    }
+    changes
+}
+
+/// Whether the target is a port of a node that no service has and nothing serves.
+fn is_unknown_node_port(failures: &Failures<'_>, target: SocketAddr, protocol: Protocol) -> bool {
+    let cluster = failures.cluster;
+    let is_at = |ip| target.ip() == ip;
+    let mut nodes = cluster.nodes.iter();
+    let node = nodes.find(|node| node.addresses.iter().any(|own| is_at(own.ip())));
+    let mut ports = cluster.services.iter().flat_map(|service| &service.ports);
+    let is_known =
+        ports.any(|port| port.node_port == Some(target.port()) && port.protocol == protocol);
+    node.is_some_and(|node| {
+        let mut served = cluster.serving.iter();
+        !is_known && !served.any(|own| own.netns == node.name && own.port == target.port())
+    })
+}

@@ -1,0 +1,175 @@
+//! Applies changes of Kubernetes objects to a case.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PodCondition, Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{ChangeError, PolicyField};
+use svclab_ruleset::Protocol;
+use svclab_scenario::Case;
+
+/// Label of a service that another proxy serves.
+const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+
+/// Change of a field of a service. `port` is the number of the service port to change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "set", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum ServiceField {
+    /// Removes `loadBalancerSourceRanges`.
+    NoSourceRanges,
+    /// Sets `sessionAffinity` to `None`.
+    NoAffinity,
+    /// Removes the label by which kube-proxy leaves the service to another proxy.
+    NoProxyName,
+    /// Removes `ipMode: Proxy` from the addresses of the load balancer.
+    NoProxiedAddress,
+    /// Sets `port`.
+    Port {
+        /// Current number.
+        port: u16,
+        /// New number.
+        wanted: u16,
+    },
+    /// Sets `nodePort`.
+    NodePort {
+        /// Number of the service port.
+        port: u16,
+        /// New node port.
+        wanted: u16,
+    },
+    /// Sets `targetPort`.
+    TargetPort {
+        /// Number of the service port.
+        port: u16,
+        /// New target port.
+        wanted: u16,
+    },
+    /// Sets `protocol`.
+    Protocol {
+        /// Number of the service port.
+        port: u16,
+        /// New protocol.
+        #[schemars(with = "String")]
+        wanted: Protocol,
+    },
+    /// Sets `selector`.
+    Selector {
+        /// Labels of the selected pods.
+        labels: BTreeMap<String, String>,
+    },
+}
+
+/// Sets a traffic policy of a service.
+pub(super) fn set_policy(
+    case: &mut Case,
+    service: &str,
+    field: PolicyField,
+    wanted: &str,
+) -> Result<(), ChangeError> {
+    edit_service(case, service, |object| {
+        let spec = object.spec.as_mut()?;
+        let policy = match field {
+            PolicyField::ExternalTrafficPolicy => &mut spec.external_traffic_policy,
+            PolicyField::InternalTrafficPolicy => &mut spec.internal_traffic_policy,
+        };
+        *policy = Some(wanted.to_owned());
+        Some(())
+    })
+}
+
+/// Changes a field of a service, and the slices that are derived from the service.
+pub(super) fn set_field(
+    case: &mut Case,
+    service: &str,
+    field: &ServiceField,
+) -> Result<(), ChangeError> {
+    edit_service(case, service, |object| edit_field(object, field))?;
+    Arc::make_mut(&mut case.objects).update_derived_slices();
+    Ok(())
+}
+
+/// Sets the condition `Ready` of a pod to `True`.
+pub(super) fn make_pod_ready(case: &mut Case, pod: &str) -> Result<(), ChangeError> {
+    let objects = Arc::make_mut(&mut case.objects);
+    let mut pods = objects.pods.iter_mut();
+    let found = pods.find(|each| format!("{}/{}", each.namespace, each.name) == pod);
+    let found = found.ok_or_else(missing)?;
+    let status = Arc::make_mut(&mut found.value)
+        .status
+        .get_or_insert_default();
+    let conditions = status.conditions.get_or_insert_default();
+    conditions.retain(|condition| condition.type_ != "Ready");
+    conditions.push(PodCondition {
+        type_: "Ready".to_owned(),
+        status: "True".to_owned(),
+        ..PodCondition::default()
+    });
+    objects.update_derived_slices();
+    Ok(())
+}
+
+fn missing() -> ChangeError {
+    ChangeError::Missing("the lab".to_owned())
+}
+
+/// Edits a service. `edit` returns `None` if the service does not have what it changes.
+fn edit_service(
+    case: &mut Case,
+    service: &str,
+    edit: impl FnOnce(&mut Service) -> Option<()>,
+) -> Result<(), ChangeError> {
+    let objects = Arc::make_mut(&mut case.objects);
+    let mut services = objects.services.iter_mut();
+    let found = services.find(|each| format!("{}/{}", each.namespace, each.name) == service);
+    let value = Arc::make_mut(&mut found.ok_or_else(missing)?.value);
+    let before = value.clone();
+    edit(value).ok_or_else(missing)?;
+    if *value == before {
+        return Err(ChangeError::NoEffect);
+    }
+    Ok(())
+}
+
+fn edit_field(object: &mut Service, field: &ServiceField) -> Option<()> {
+    if matches!(field, ServiceField::NoProxyName) {
+        object.metadata.labels.as_mut()?.remove(PROXY_NAME)?;
+        return Some(());
+    }
+    if matches!(field, ServiceField::NoProxiedAddress) {
+        let balancer = object.status.as_mut()?.load_balancer.as_mut()?;
+        for ingress in balancer.ingress.iter_mut().flatten() {
+            ingress.ip_mode = None;
+        }
+        return Some(());
+    }
+    let spec = object.spec.as_mut()?;
+    match field {
+        ServiceField::NoSourceRanges => spec.load_balancer_source_ranges = None,
+        ServiceField::NoAffinity => {
+            spec.session_affinity = Some("None".to_owned());
+            spec.session_affinity_config = None;
+        }
+        ServiceField::Selector { labels } => spec.selector = Some(labels.clone()),
+        ServiceField::Port { port, wanted } => port_mut(spec, *port)?.port = i32::from(*wanted),
+        ServiceField::NodePort { port, wanted } => {
+            port_mut(spec, *port)?.node_port = Some(i32::from(*wanted));
+        }
+        ServiceField::TargetPort { port, wanted } => {
+            port_mut(spec, *port)?.target_port = Some(IntOrString::Int(i32::from(*wanted)));
+        }
+        ServiceField::Protocol { port, wanted } => {
+            port_mut(spec, *port)?.protocol = Some(wanted.to_string().to_uppercase());
+        }
+        ServiceField::NoProxyName | ServiceField::NoProxiedAddress => {}
+    }
+    Some(())
+}
+
+fn port_mut(spec: &mut ServiceSpec, number: u16) -> Option<&mut ServicePort> {
+    let mut ports = spec.ports.iter_mut().flatten();
+    ports.find(|port| port.port == i32::from(number))
+}
