@@ -238,10 +238,15 @@ fn detect_line(line: &str) -> Option<Format> {
     }
     let service = ["-t", "-u", "-f", "--sctp-service"];
     match first {
-        "create" if !second.is_empty() => return Some(Format::Sets),
+        "create" if is_set_type(words.next().unwrap_or_default()) => return Some(Format::Sets),
+        "Type:" if is_set_type(second) => return Some(Format::Sets),
+        // The headings of `ipvsadm -Ln`. Listings of counters have other columns.
+        "Prot" if line == "Prot LocalAddress:Port Scheduler Flags" => {
+            return Some(Format::VirtualServers);
+        }
         "-A" | "-a" if service.contains(&second) => return Some(Format::VirtualServers),
         "-A" => return Some(Format::Rules(Family::V4, DumpedBackend::Default)),
-        "table" if line.ends_with('{') => return Some(Format::Nft),
+        "table" if line.contains(" {") => return Some(Format::Nft),
         "qdisc" if words.next().is_some_and(|handle| handle.ends_with(':')) => {
             return Some(Format::Qdiscs);
         }
@@ -296,7 +301,16 @@ fn detect_line(line: &str) -> Option<Format> {
     if words.clone().any(|word| word == "priority") && words.any(|word| word == "cost") {
         return Some(Format::BridgePorts);
     }
-    (second.ends_with(':') && line.contains('<')).then_some(Format::Links)
+    // With `-o`, `ip addr` prints no flags.
+    let is_address = matches!(words.next(), Some("inet" | "inet6"));
+    let is_link = second.ends_with(':') && line.contains('<');
+    (is_link || is_address).then_some(Format::Links)
+}
+
+/// Whether a word is the type of a set: `hash:ip,port`.
+fn is_set_type(word: &str) -> bool {
+    let mut methods = ["hash:", "bitmap:", "list:"].iter();
+    methods.any(|method| word.starts_with(method))
 }
 
 /// Words that `ip neigh` prints, but `ip route` does not.

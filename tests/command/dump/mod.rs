@@ -1,5 +1,6 @@
 //! Tests the commands for dumps of nodes.
 
+mod bundles;
 mod collect;
 mod damaged;
 mod diff;

@@ -94,6 +94,21 @@ impl Location {
         }
     }
 
+    /// Returns a location with the same restriction and another path.
+    #[must_use]
+    pub fn with_path(&self, path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            below: self.below.clone(),
+        }
+    }
+
+    /// Returns the path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the location of a file in this directory.
     #[must_use]
     pub fn child(&self, name: &OsStr) -> Self {

@@ -5,6 +5,7 @@ mod parts;
 mod tree;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -12,7 +13,7 @@ use thiserror::Error;
 use super::archive::{self, ArchiveError, ArchiveFile, SkippedFile};
 use super::gap::Gap;
 use super::node::{File, NodeDump, ParsedDump};
-use svclab_diagnostic::files::{FileError, Location};
+use svclab_diagnostic::files::{FileError, Location, OpenedPath};
 use svclab_diagnostic::printable::one_line;
 use svclab_ruleset::text::limits::{MAX_BYTES, MAX_ENTRIES};
 
@@ -27,6 +28,9 @@ pub struct DumpFiles {
     link_targets: BTreeMap<String, PathBuf>,
 }
 
+/// Maximum number of unread files in an error.
+const MAX_SHOWN_GAPS: usize = 5;
+
 /// Error of finding or reading the files of a dump.
 #[derive(Debug, Error)]
 pub enum DumpFilesError {
@@ -35,10 +39,16 @@ pub enum DumpFilesError {
     Missing(String),
     /// Directory or archive contains no output of a known program.
     #[error(
-        "{0}: no file contains output of a supported program, such as iptables-save, ipset save, \
-         nft list ruleset, ipvsadm -Sn, ip addr, ip route, ip rule or sysctl -a"
+        "{name}: no file contains output of a supported program, such as iptables-save, ipset \
+         save, nft list ruleset, ipvsadm -Sn, ip addr, ip route, ip rule or sysctl -a{}",
+        gaps.iter().take(MAX_SHOWN_GAPS).map(|gap| format!("\n{}", gap.describe())).collect::<String>()
     )]
-    NoKnownFile(String),
+    NoKnownFile {
+        /// Path of the directory or the archive.
+        name: String,
+        /// Files that are not read.
+        gaps: Vec<Gap>,
+    },
     /// Location contains files of several dumps.
     #[error(
         "{name}: contains files of several dumps, with the prefixes {}; {remedy}",
@@ -72,6 +82,14 @@ pub enum DumpFilesError {
         /// Defect of the archive.
         source: ArchiveError,
     },
+    /// Prompts in a file name several hosts.
+    #[error("{name}: contains outputs of several hosts: {}; split the file", hosts.join(", "))]
+    SeveralHosts {
+        /// Path of the file.
+        name: String,
+        /// Names of the hosts.
+        hosts: Vec<String>,
+    },
     /// File is compressed with an unsupported program.
     #[error("{name}: the file is {what}; unpack it first")]
     Packed {
@@ -102,8 +120,9 @@ pub enum DumpFilesError {
 }
 
 impl DumpFiles {
-    /// Reads a file, the files of a directory or archive that contain output of known programs, or
-    /// the files whose names begin with `path` and a dot.
+    /// Reads a file, the files of a directory or archive that contain output of known programs, the
+    /// files in a part of an archive (`ARCHIVE:PREFIX`), or the files whose names begin with `path`
+    /// and a dot.
     ///
     /// # Errors
     ///
@@ -128,34 +147,46 @@ impl DumpFiles {
             }
             Ok(opened) => {
                 let link_target = opened.link_target.clone();
-                let mut file = opened.into_reader().map_err(io_error(&name))?;
-                let select = tree::select_below(&name);
-                let contents = archive::read_files(&name, &mut file, &select)
-                    .map_err(|source| archive_error(&name, source))?;
-                let found = Found {
-                    files: contents.files,
-                    skipped: contents.skipped,
-                    link_targets: link_target
-                        .filter(|_| !contents.is_archive)
-                        .map(|target| (name.clone(), target))
-                        .into_iter()
-                        .collect(),
-                };
-                let files = Self::from_found(&name, found)?;
-                if contents.is_archive {
-                    files.require_dump(name)
-                } else {
-                    Ok(files)
-                }
+                let mut reader = opened.into_reader().map_err(io_error(&name))?;
+                let mut files = Self::from_reader(&name, &mut reader)?;
+                let target = link_target.map(|target| (name, target));
+                files.link_targets.extend(target);
+                Ok(files)
             }
             Err(error) if error.is_missing() => {
-                let files = Self::from_found(&name, tree::read_prefix(location)?)?;
+                let found = match open_archive_of(location) {
+                    Some((archive, reader)) => read_part(&name, &archive, reader)?,
+                    None => tree::read_prefix(location)?,
+                };
+                let files = Self::from_found(&name, found)?;
                 if files.files.is_empty() {
                     return Err(DumpFilesError::Missing(name));
                 }
                 files.require_dump(name)
             }
             Err(source) => Err(DumpFilesError::Io { name, source }),
+        }
+    }
+
+    /// Reads a file or an archive.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`DumpFilesError`] like [`DumpFiles::read`].
+    pub fn from_reader(name: &str, reader: &mut dyn Read) -> Result<Self, DumpFilesError> {
+        let select = tree::select_below(name);
+        let contents = archive::read_files(name, reader, &select)
+            .map_err(|source| archive_error(name, source))?;
+        let found = Found {
+            files: contents.files,
+            skipped: contents.skipped,
+            link_targets: BTreeMap::new(),
+        };
+        let files = Self::from_found(name, found)?;
+        if contents.is_archive {
+            files.require_dump(name.to_owned())
+        } else {
+            Ok(files)
         }
     }
 
@@ -172,10 +203,16 @@ impl DumpFiles {
     }
 
     fn from_found(name: &str, found: Found) -> Result<Self, DumpFilesError> {
-        let files: Result<Vec<File>, DumpFilesError> =
-            found.files.into_iter().map(parts::parse_file).collect();
-        let files = files?;
-        let gaps = gaps::list_gaps(name, &files, found.skipped);
+        let mut files = Vec::new();
+        let mut skipped = found.skipped;
+        for file in found.files {
+            let parts = parts::parse_file(file)?;
+            files.extend(parts.files);
+            skipped.extend(parts.skipped);
+        }
+        parts::assign_backends(&mut files);
+        skipped.extend(parts::missing_legacy_rules(&files));
+        let gaps = gaps::list_gaps(name, &files, skipped);
         Ok(Self {
             files,
             gaps,
@@ -187,7 +224,8 @@ impl DumpFiles {
     /// rules of one node could be combined with addresses of the other.
     fn require_dump(self, name: String) -> Result<Self, DumpFilesError> {
         if self.files.is_empty() {
-            return Err(DumpFilesError::NoKnownFile(name));
+            let gaps = self.gaps;
+            return Err(DumpFilesError::NoKnownFile { name, gaps });
         }
         let mut prefixes: Vec<String> = self
             .files
@@ -214,6 +252,47 @@ struct Found {
     files: Vec<ArchiveFile>,
     skipped: Vec<SkippedFile>,
     link_targets: BTreeMap<String, PathBuf>,
+}
+
+/// Whether a path names a part of an archive: `ARCHIVE:PREFIX`.
+#[must_use]
+pub fn is_archive_part(path: &Path) -> bool {
+    !path.exists() && open_archive_of(&Location::anywhere(path)).is_some()
+}
+
+/// Opens the archive of a path of the form `ARCHIVE:PREFIX`. Also returns the location of the
+/// archive. `None` if there is no such file.
+fn open_archive_of(location: &Location) -> Option<(Location, OpenedPath)> {
+    let path = location.path().to_str()?;
+    path.rmatch_indices(':').find_map(|(index, _)| {
+        let archive = location.with_path(&path[..index]);
+        let opened = archive
+            .open()
+            .ok()
+            .filter(|opened| !opened.is_directory())?;
+        Some((archive, opened))
+    })
+}
+
+/// Reads the files of an archive whose paths begin with the name of a part.
+fn read_part(name: &str, archive: &Location, opened: OpenedPath) -> Result<Found, DumpFilesError> {
+    let archive_name = display_path(archive);
+    let mut reader = opened.into_reader().map_err(io_error(&archive_name))?;
+    let select = tree::select_below(&archive_name);
+    let contents = archive::read_files(&archive_name, &mut reader, &select)
+        .map_err(|source| archive_error(&archive_name, source))?;
+    let is_below = |path: &str| {
+        let rest = path.strip_prefix(name.trim_end_matches('/'));
+        rest.is_some_and(|rest| rest.starts_with(['/', '.', ':']))
+    };
+    let mut found = Found {
+        files: contents.files,
+        skipped: contents.skipped,
+        ..Found::default()
+    };
+    found.files.retain(|file| is_below(&file.path));
+    found.skipped.retain(|file| is_below(&file.path));
+    Ok(found)
 }
 
 /// Returns a path in the form for messages.

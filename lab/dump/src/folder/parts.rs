@@ -1,11 +1,12 @@
-//! Converts files to text, and assigns them to formats and nodes.
+//! Converts files to texts of single programs, and assigns them to formats and nodes.
 
 use super::DumpFilesError;
-use crate::archive::ArchiveFile;
+use crate::archive::{ArchiveFile, Skipped, SkippedFile};
 use crate::node::File;
-use crate::recognise::{self, Content};
+use crate::recognise::{self, Sections};
+use svclab_ruleset::Family;
 use svclab_ruleset::text::limits::MAX_BYTES;
-use svclab_ruleset::tool::Format;
+use svclab_ruleset::tool::{DumpedBackend, Format};
 
 /// First bytes of an ELF file (System V ABI, "ELF Identification").
 const ELF_SIGNATURE: &[u8] = b"\x7fELF";
@@ -13,9 +14,9 @@ const ELF_SIGNATURE: &[u8] = b"\x7fELF";
 /// First bytes of compressed files that are not unpacked, with the kind of file.
 const PACKED_SIGNATURES: [(&[u8], &str); 1] = [(b"BZh", "compressed with bzip2")];
 
-/// Directories into which collectors sort the files of one node by subject: of amazon-eks-ami v25
+/// Directories into which collectors sort the files of one node by subject: of amazon-eks-ami v20260724
 /// (`log-collector-script/linux/eks-log-collector.sh`), support-tools at 7b2593c
-/// (`collection/rancher/v2.x/logs-collector/rancher2_logs_collector.sh`), and sos 4.8
+/// (`collection/rancher/v2.x/logs-collector/rancher2_logs_collector.sh`), and sos 4.12.0
 /// (`sos/report/plugins`).
 const SUBJECTS: [&str; 9] = [
     ".",
@@ -54,8 +55,81 @@ pub(super) fn dump_prefix(path: &str) -> String {
     }
 }
 
-/// Creates a file of a dump from its content.
-pub(super) fn parse_file(file: ArchiveFile) -> Result<File, DumpFilesError> {
+/// Texts of single programs in a file.
+#[derive(Default)]
+pub(super) struct Parts {
+    pub(super) files: Vec<File>,
+    pub(super) skipped: Vec<SkippedFile>,
+}
+
+/// Splits a file of a bundle into texts of single programs.
+pub(super) fn parse_file(file: ArchiveFile) -> Result<Parts, DumpFilesError> {
+    let name = file.path.clone();
+    let text = decode(file)?;
+    let sections = recognise::split(&name, &text);
+    if sections.hosts.len() > 1 {
+        return Err(DumpFilesError::SeveralHosts {
+            name,
+            hosts: sections.hosts,
+        });
+    }
+    let skipped = skipped_sections(&name, &sections);
+    let named = recognise::named_format(&name);
+    let expected = named.or_else(|| recognise::empty_format(&name, &text));
+    let whole = |format: Option<Format>, text: String| {
+        let name = name.clone();
+        vec![File { name, format, text }]
+    };
+    let files = match (named, sections.outputs.as_slice()) {
+        // The name states the family and the backend.
+        (Some(named), [(format, _)]) if named.is_compatible_with(*format) || skipped.is_empty() => {
+            whole(Some(named), text)
+        }
+        (_, []) if !skipped.is_empty() => Vec::new(),
+        (_, []) => match recognise::failure(&text) {
+            Some(line) => {
+                let skipped = Skipped {
+                    reason: format!("the collector recorded `{line}`"),
+                    affects: recognise::LACK,
+                };
+                return Ok(Parts {
+                    files: Vec::new(),
+                    skipped: vec![SkippedFile {
+                        path: name,
+                        skipped,
+                    }],
+                });
+            }
+            None => whole(expected, text),
+        },
+        (_, outputs) => outputs
+            .iter()
+            .map(|(format, text)| File {
+                name: name.clone(),
+                format: Some(*format),
+                text: text.clone(),
+            })
+            .collect(),
+    };
+    Ok(Parts { files, skipped })
+}
+
+fn skipped_sections(name: &str, sections: &Sections) -> Vec<SkippedFile> {
+    let skipped = sections.gaps.iter().map(|gap| SkippedFile {
+        path: match gap.line {
+            Some(line) => format!("{name} line {line}"),
+            None => name.to_owned(),
+        },
+        skipped: Skipped {
+            reason: gap.reason.clone(),
+            affects: gap.affects,
+        },
+    });
+    skipped.collect()
+}
+
+/// Returns the text of a file.
+fn decode(file: ArchiveFile) -> Result<String, DumpFilesError> {
     let ArchiveFile { path: name, bytes } = file;
     if let Some((_, kind)) = PACKED_SIGNATURES
         .iter()
@@ -74,7 +148,7 @@ pub(super) fn parse_file(file: ArchiveFile) -> Result<File, DumpFilesError> {
         Some(rest) => rest.to_vec(),
         None => bytes,
     };
-    let text = String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(bytes).map_err(|error| {
         let valid_length = error.utf8_error().valid_up_to();
         let newlines = error.as_bytes()[..valid_length]
             .iter()
@@ -83,10 +157,64 @@ pub(super) fn parse_file(file: ArchiveFile) -> Result<File, DumpFilesError> {
             name: name.clone(),
             line: newlines.count() + 1,
         }
-    })?;
-    let format = recognise::named_format(&name).or_else(|| match recognise::recognise(&text)? {
-        Content::State(format) => Some(recognise::with_family(format, &text)),
-        Content::Unread(_) => None,
-    });
-    Ok(File { name, format, text })
+    })
+}
+
+/// Parts of the first line of an `iptables-save` for nftables (iptables 1.8.0, 1.8.2 and 1.8.9,
+/// `iptables/xtables-save.c`).
+const NFT_MARKS: [&str; 3] = ["(nf_tables)", "xtables-save", "-nft-save"];
+
+/// Part of a warning of `iptables-nft-save` on a node with rules of iptables-legacy (iptables 1.8.9,
+/// `iptables/nft.c`, `nft_check_xt_legacy`).
+const LEGACY_PRESENT: &str = "-legacy tables present";
+
+/// Assigns the rules without a mark of nftables to iptables-legacy, if other rules of the family
+/// have one.
+pub(super) fn assign_backends(files: &mut [File]) {
+    for family in [Family::V4, Family::V6] {
+        let format = Some(Format::Rules(family, DumpedBackend::Default));
+        let is_nft = |file: &File| {
+            let mut header = file
+                .text
+                .lines()
+                .filter(|line| line.starts_with("# Generated by"));
+            let has_mark = |line: &str| NFT_MARKS.iter().any(|mark| line.contains(mark));
+            file.name.contains("nft") || header.next().is_some_and(has_mark)
+        };
+        let own = || files.iter().filter(|file| file.format == format);
+        if !own().any(is_nft) || own().all(is_nft) {
+            continue;
+        }
+        for file in files.iter_mut().filter(|file| file.format == format) {
+            if !is_nft(file) {
+                file.format = Some(Format::Rules(family, DumpedBackend::Legacy));
+            }
+        }
+    }
+}
+
+/// Returns the gaps of rules of iptables-legacy that the dump lacks, according to comments in other
+/// rules.
+pub(super) fn missing_legacy_rules(files: &[File]) -> Vec<SkippedFile> {
+    let mut gaps = Vec::new();
+    for (family, program) in [(Family::V4, "iptables"), (Family::V6, "ip6tables")] {
+        let legacy = Some(Format::Rules(family, DumpedBackend::Legacy));
+        if files.iter().any(|file| file.format == legacy) {
+            continue;
+        }
+        let warning = format!("# Warning: {program}{LEGACY_PRESENT}");
+        if let Some(file) = files.iter().find(|file| file.text.contains(&warning)) {
+            gaps.push(SkippedFile {
+                path: file.name.clone(),
+                skipped: Skipped {
+                    reason: format!(
+                        "which rules does {program}-legacy have? Run `{program}-legacy-save` on \
+                         the node and add its output to the dump"
+                    ),
+                    affects: "packets pass as if these rules did not exist",
+                },
+            });
+        }
+    }
+    gaps
 }

@@ -1,22 +1,26 @@
-//! Recognises the program that printed a file from its content, and from its path where the content
+//! Recognises the programs that printed a file from its content, and from its path where the content
 //! does not decide.
 
+mod commands;
 mod outputs;
 mod paths;
+mod prompts;
+mod sections;
 
 pub use outputs::UnreadOutput;
 pub(crate) use paths::{file_name, named_format};
+pub(crate) use sections::{LACK, Sections, split};
 
 use super::archive::Skipped;
 use svclab_ruleset::Family;
 use svclab_ruleset::tool::Format;
 
-/// Content of a file.
+/// Output of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// State of a node in a format that svclab reads.
     State(Format),
-    /// Output of a program that svclab does not read.
+    /// Output that svclab does not read.
     Unread(&'static UnreadOutput),
 }
 
@@ -27,7 +31,10 @@ const DECISIVE_LINES: usize = 64;
 /// `None` if no known program prints the text.
 #[must_use]
 pub fn recognise(text: &str) -> Option<Content> {
-    let lines = text.lines().map(str::trim);
+    let lines = text
+        .lines()
+        .filter(|line| !sections::is_noise(line))
+        .map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let lines: Vec<&str> = lines.take(DECISIVE_LINES).collect();
     if let Some(output) = outputs::detect_json(text) {
@@ -49,27 +56,64 @@ fn recognise_line(line: &str) -> Option<Content> {
 impl Content {
     /// Whether the program may print the line.
     fn fits(self, line: &str) -> bool {
+        match self {
+            Self::State(Format::RoutingRules(_)) => line.contains("from "),
+            // One line of other outputs decides.
+            _ => self.is_line(line) || !self.has_plain_lines(),
+        }
+    }
+
+    /// Whether each line shows the program.
+    fn has_plain_lines(self) -> bool {
         let format = match self {
-            // One line of these outputs decides.
-            Self::Unread(_) => return true,
+            Self::Unread(_) => return false,
             Self::State(format) => format,
         };
-        let first = line.split_ascii_whitespace().next().unwrap_or_default();
+        matches!(
+            format,
+            Format::Rules(..) | Format::VirtualServers | Format::Sysctls
+        )
+    }
+
+    /// Whether the line is certainly a line of the program.
+    fn is_line(self, line: &str) -> bool {
+        let format = match self {
+            Self::Unread(_) => return false,
+            Self::State(format) => format,
+        };
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next().unwrap_or_default();
         match format {
-            Format::Rules(..) => line.starts_with(['*', ':', '-', '[']) || line == "COMMIT",
+            Format::Rules(..) => match first {
+                "-A" => !words.next().unwrap_or_default().starts_with('-'),
+                _ => first.starts_with(['*', ':', '[', '#']) || first == "COMMIT",
+            },
             Format::Sets => matches!(first, "create" | "add"),
-            Format::VirtualServers => matches!(first, "-A" | "-a"),
+            Format::VirtualServers => {
+                matches!(
+                    first,
+                    "-A" | "-a" | "->" | "Prot" | "TCP" | "UDP" | "SCTP" | "FWM"
+                )
+            }
             Format::Sysctls => is_sysctl(line),
-            Format::RoutingRules(_) => line.contains(" lookup ") || line.contains("from "),
-            // One line of these outputs decides.
-            _ => true,
+            Format::Nft => line.starts_with([' ', '\t', '}']) || first == "table",
+            Format::Links | Format::LinkDetails => line.starts_with(' '),
+            _ => false,
+        }
+    }
+
+    /// Whether both are output of the same program.
+    fn is_same_kind(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::State(own), Self::State(other)) => own.is_compatible_with(other),
+            _ => self == other,
         }
     }
 }
 
 /// First parts of names of sysctls (Linux, `kernel/sysctl.c` and callers of `register_sysctl`).
-const SYSCTL_ROOTS: [&str; 9] = [
-    "abi", "crypto", "debug", "dev", "fs", "kernel", "net", "user", "vm",
+const SYSCTL_ROOTS: [&str; 10] = [
+    "abi", "crypto", "debug", "dev", "fs", "kernel", "net", "sunrpc", "user", "vm",
 ];
 
 /// Whether `sysctl -a` prints the line, or an error about a sysctl.
@@ -92,6 +136,35 @@ pub fn with_family(detected: Format, text: &str) -> Format {
     Format::Rules(if six { Family::V6 } else { Family::V4 }, backend)
 }
 
+/// Returns the format of an empty file from its name. `None` for a file with text.
+pub(crate) fn empty_format(path: &str, text: &str) -> Option<Format> {
+    let is_empty = text.trim_ascii().is_empty();
+    is_empty.then(|| paths::empty_format(path)).flatten()
+}
+
+/// Maximum number of lines of an error message.
+const MAX_ERROR_LINES: usize = 3;
+
+/// Parts of error messages of shells, programs and collectors.
+const ERROR_MARKS: [&str; 7] = [
+    "not installed",
+    "not found",
+    "No such file",
+    "ermission denied",
+    "not permitted",
+    "annot ",
+    "an't ",
+];
+
+/// Returns the first line of a text that is only an error message. `None` for other texts.
+pub(crate) fn failure(text: &str) -> Option<&str> {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let is_short = lines.clone().count() <= MAX_ERROR_LINES;
+    let first = lines.next().filter(|_| is_short)?;
+    let has_mark = ERROR_MARKS.iter().any(|mark| text.contains(mark));
+    has_mark.then(|| first.trim())
+}
+
 /// Decides from the path and the first bytes of a file whether it contains state of a node.
 ///
 /// # Errors
@@ -111,16 +184,19 @@ pub fn select(path: &str, head: &[u8]) -> Result<(), Skipped> {
     if paths::is_informational(paths::file_name(path)) {
         return skip(String::new(), "");
     }
+    if named_format(path).is_some() {
+        return Ok(());
+    }
     let text = String::from_utf8_lossy(head);
-    let named = named_format(path);
     match recognise(&text) {
         Some(Content::State(_)) => Ok(()),
-        Some(Content::Unread(output)) => skip(
-            format!("svclab does not read output of `{}`", output.command),
-            output.affects,
-        ),
-        None if named.is_some() => Ok(()),
+        _ if sections::is_session(&text) => Ok(()),
+        Some(Content::Unread(output)) => skip(output.reason(), output.affects),
+        None if head.is_empty() && paths::empty_format(path).is_some() => Ok(()),
         None if head.is_empty() => skip("the file is empty".to_owned(), ""),
         None => skip("no supported program prints this content".to_owned(), ""),
     }
 }
+
+#[cfg(test)]
+mod tests;

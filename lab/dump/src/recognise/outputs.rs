@@ -10,31 +10,47 @@ pub struct UnreadOutput {
     pub affects: &'static str,
 }
 
-const XFRM: UnreadOutput = UnreadOutput {
+impl UnreadOutput {
+    /// Returns the reason for not reading the output.
+    #[must_use]
+    pub(super) fn reason(&self) -> String {
+        format!("svclab does not read output of `{}`", self.command)
+    }
+}
+
+pub(super) const TRAFFIC_CONTROL: UnreadOutput = UnreadOutput {
+    command: "tc class` or `tc filter",
+    affects: "packets are not delayed, limited or filtered by it",
+};
+pub(super) const XFRM: UnreadOutput = UnreadOutput {
     command: "ip xfrm",
     affects: "packets are not encrypted",
 };
-const IFCONFIG: UnreadOutput = UnreadOutput {
+pub(super) const IFCONFIG: UnreadOutput = UnreadOutput {
     command: "ifconfig",
     affects: "interfaces and addresses need the output of `ip addr`",
 };
-const LISTING: UnreadOutput = UnreadOutput {
+pub(super) const LISTING: UnreadOutput = UnreadOutput {
     command: "iptables -L",
     affects: "rules need the output of `iptables-save`, because a listing does not show all matches",
 };
-const SETS: UnreadOutput = UnreadOutput {
-    command: "ipset list",
-    affects: "sets need the output of `ipset save`",
+pub(super) const SERVER_COUNTERS: UnreadOutput = UnreadOutput {
+    command: "ipvsadm -Ln --stats",
+    affects: "",
 };
-const VIRTUAL_SERVERS: UnreadOutput = UnreadOutput {
-    command: "ipvsadm -Ln",
+pub(super) const NAMED_SERVERS: UnreadOutput = UnreadOutput {
+    command: "ipvsadm -S` without the option `-n",
     affects: "virtual servers need the output of `ipvsadm -Sn`",
 };
-const JSON: UnreadOutput = UnreadOutput {
+pub(super) const LINKS: UnreadOutput = UnreadOutput {
+    command: "ip link",
+    affects: "interfaces need the output of `ip addr`",
+};
+pub(super) const JSON: UnreadOutput = UnreadOutput {
     command: "ip -json",
     affects: "the state needs the output without the option `-json`",
 };
-const NFT_JSON: UnreadOutput = UnreadOutput {
+pub(super) const NFT_JSON: UnreadOutput = UnreadOutput {
     command: "nft -j list ruleset",
     affects: "the tables need the output without the option `-j`",
 };
@@ -48,8 +64,7 @@ pub(super) fn detect_line(line: &str) -> Option<&'static UnreadOutput> {
     match first {
         "src" if has("dst") => Some(&XFRM),
         "Chain" if line.ends_with(')') && (has("references)") || has("(policy")) => Some(&LISTING),
-        "Type:" if second.contains(':') => Some(&SETS),
-        "IP" if line.starts_with("IP Virtual Server version ") => Some(&VIRTUAL_SERVERS),
+        "Prot" if second == "LocalAddress:Port" && !has("Scheduler") => Some(&SERVER_COUNTERS),
         _ if second.starts_with("flags=") && line.contains(" mtu ") => Some(&IFCONFIG),
         _ => None,
     }

@@ -1,6 +1,9 @@
 //! Classifies paths of files in bundles.
 
-use svclab_ruleset::tool::Format;
+use super::Content;
+use super::commands::Command;
+use svclab_ruleset::Family;
+use svclab_ruleset::tool::{DumpedBackend, Format};
 
 /// Directories whose files are copies of files on a node's disk, or of pseudo files. They can look
 /// like output: `/etc/sysconfig/iptables`, `/usr/lib/sysctl.d/50-default.conf`.
@@ -34,6 +37,60 @@ pub(crate) fn named_format(path: &str) -> Option<Format> {
     Format::from_file_name(packed.unwrap_or(name))
 }
 
+/// Whether the name of a file states IPv6: `ip6route.txt`, `ipv6rule`, `ip_-6_rule_list`.
+pub(super) fn is_ipv6(path: &str) -> bool {
+    let name = file_name(path);
+    ["ip6", "ipv6", "-6", "_6"]
+        .iter()
+        .any(|mark| name.contains(mark))
+}
+
+/// Names of files of collectors, without marks and extensions. Only an empty file needs its name.
+const COLLECTOR_NAMES: [(&str, Format); 6] = [
+    (
+        "iptablessave",
+        Format::Rules(Family::V4, DumpedBackend::Default),
+    ),
+    (
+        "ip6tablessave",
+        Format::Rules(Family::V6, DumpedBackend::Default),
+    ),
+    ("nftruleset", Format::Nft),
+    ("iproute", Format::Routes(Family::V4)),
+    ("ip6route", Format::Routes(Family::V6)),
+    ("ip6rule", Format::RoutingRules(Family::V6)),
+];
+
+/// Returns the command that the name of a file states. `sos` names files by the command:
+/// `ip_-6_rule_list` (sos 4.12.0, `sos/report/plugins/__init__.py`, `_mangle_command`). `None` for
+/// other names.
+pub(super) fn command(path: &str) -> Option<(String, Command)> {
+    let name = file_name(path);
+    let typed = name.strip_suffix(".txt").unwrap_or(name).replace('_', " ");
+    let command = Command::parse(&typed);
+    (typed.contains(' ') && command.content.is_some()).then_some((typed, command))
+}
+
+/// Returns the format that an empty file of a collector has, if the program can print nothing.
+pub(super) fn empty_format(path: &str) -> Option<Format> {
+    let format = match command(path) {
+        Some((_, command)) => match command.content {
+            Some(Content::State(format)) if command.reduced_by.is_none() => Some(format),
+            _ => None,
+        },
+        None => {
+            let name = file_name(path);
+            let name = name.strip_suffix(".txt").unwrap_or(name);
+            let name = name.replace("ipv6", "ip6");
+            let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+            let mut names = COLLECTOR_NAMES.iter();
+            let found = names.find(|(known, _)| *known == letters);
+            found.map(|(_, format)| *format)
+        }
+    };
+    format.filter(|format| !format.is_never_empty())
+}
+
 /// Whether a file is a copy of a file on the node's disk. Such a file does not show the state of the
 /// kernel.
 pub(super) fn is_disk_copy(path: &str) -> bool {
@@ -46,7 +103,7 @@ pub(super) fn is_disk_copy(path: &str) -> bool {
             .any(|pair| pair[0] == "var" && VAR_DIRECTORIES.contains(&pair[1]))
 }
 
-/// Whether a file is output of `ip netns exec`, as `sos` names it (sos 4.8,
+/// Whether a file is output of `ip netns exec`, as `sos` names it (sos 4.12.0,
 /// `sos/report/plugins/networking.py`).
 pub(super) fn is_other_namespace(path: &str) -> bool {
     path.contains("ip_netns_exec_")

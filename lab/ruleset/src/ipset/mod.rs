@@ -1,6 +1,7 @@
 //! Builds the input of `ipset restore`: `create` lines and `add` lines. Merges the sets of several
 //! components.
 
+pub mod listed;
 pub mod saved;
 
 use std::fmt;

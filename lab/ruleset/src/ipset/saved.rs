@@ -151,14 +151,14 @@ pub fn parse_into(sets: &mut Sets, text: &Text, problems: &mut Vec<Problem>) {
     }
 }
 
-fn line_problem(line: Line<'_>) -> Problem {
+pub(super) fn line_problem(line: Line<'_>) -> Problem {
     Problem::new(
         ProblemKind::UnknownLine(Format::Sets),
         line.start..line.end(),
     )
 }
 
-fn parse_create<'t>(
+pub(super) fn parse_create<'t>(
     text: &Text,
     line: Line<'t>,
     words: &mut impl Iterator<Item = Field<'t>>,
@@ -199,7 +199,7 @@ fn parse_create<'t>(
     Ok(())
 }
 
-fn parse_add<'t>(
+pub(super) fn parse_add<'t>(
     text: &Text,
     line: Line<'t>,
     words: &mut impl Iterator<Item = Field<'t>>,

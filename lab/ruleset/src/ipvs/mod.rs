@@ -1,5 +1,6 @@
 //! Defines IPVS virtual servers with their real servers, and renders them as `ipvsadm` input.
 
+pub mod listed;
 pub mod saved;
 
 use std::fmt;

@@ -145,7 +145,7 @@ fn unknown_word(word: Field<'_>) -> Problem {
 }
 
 /// Parses an address with a port. A real server of a mark may have no port.
-fn parse_socket(word: Field<'_>) -> Result<SocketAddr, Problem> {
+pub(super) fn parse_socket(word: Field<'_>) -> Result<SocketAddr, Problem> {
     let bare = || Some(SocketAddr::new(word.text.parse::<IpAddr>().ok()?, 0));
     word.text.parse().ok().or_else(bare).ok_or_else(|| {
         let wanted = "a numeric address and port; save with `ipvsadm -Sn`";

@@ -141,6 +141,11 @@ const KINDS: [&str; 27] = [
     "xfrm",
 ];
 
+/// Whether a detail line of `ip -d` can start with the word.
+pub(super) fn is_detail(word: &str) -> bool {
+    KINDS.contains(&word) || word.ends_with("_slave")
+}
+
 /// Parses the output of `ip -d link`. Details differ between kinds and versions, so unknown details
 /// are ignored. Lines that cannot be parsed are added to `problems`.
 #[must_use]

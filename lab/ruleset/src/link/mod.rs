@@ -1,6 +1,7 @@
 //! Parses the output of `ip addr`: interfaces with their addresses.
 
 pub mod kind;
+mod oneline;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -36,6 +37,14 @@ pub struct Link {
     pub addresses: Vec<Address>,
     /// Line number of the first line, from 1.
     pub line: u32,
+}
+
+impl Link {
+    /// Whether only the addresses are known, because `ip -o addr` prints no flags and attributes.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.attributes.0.is_empty()
+    }
 }
 
 /// Address of an interface.
@@ -108,28 +117,72 @@ const LIFETIME: Grammar = &[
     ("preferred_lft", ValueKind::Lifetime),
 ];
 
-/// Parses the output of `ip addr`. Lines that cannot be parsed are skipped and added to `problems`.
+/// Parses the output of `ip addr`, also with the options `-d`, `-s` and `-o`. Lines that cannot be
+/// parsed are skipped and added to `problems`.
 #[must_use]
 pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Links {
     let mut links = Links::new();
     // Whether the last interface was valid. Otherwise, its further lines are skipped.
     let mut is_valid_link = true;
+    let mut current = 0;
     let mut addresses = AddressLines::new();
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
-        if !line.indented {
-            addresses.clear();
-            let read = parse_link(text, line, &mut links);
+        // With `-o`, a backslash replaces each line end (iproute2 6.1, `lib/utils.c`, `_SL_`).
+        for line in split_at_backslashes(line) {
+            if line.indented {
+                if is_valid_link && !is_statistics(line.text) {
+                    problems.extend(
+                        parse_detail(text, line, &mut links, current, &mut addresses).err(),
+                    );
+                }
+                continue;
+            }
+            let read = if let Some((name, address)) = oneline::split_address(line) {
+                let entry = links.entry(name.text.to_owned());
+                current = entry.index();
+                entry.or_insert_with(|| oneline::unknown_link(line.number));
+                parse_address_line(text, address, &mut links, current, &mut addresses)
+            } else {
+                current = links.len();
+                parse_link(text, line, &mut links)
+            };
             is_valid_link = read.is_ok();
             problems.extend(read.err());
-        } else if is_valid_link {
-            problems.extend(parse_detail(text, line, &mut links, &mut addresses).err());
         }
     }
     links
 }
 
-/// Lines of the addresses of an interface. One address can have several peers.
-type AddressLines = HashMap<(IpNetwork, Option<String>), u32>;
+/// Splits a line of `ip -o` into the lines that `ip` prints without the option.
+fn split_at_backslashes(line: Line<'_>) -> impl Iterator<Item = Line<'_>> {
+    let mut start = line.start;
+    line.text.split('\\').enumerate().map(move |(index, part)| {
+        let text = part.trim_ascii_start();
+        let indent = part.len() - text.len();
+        let part_start = start + indent;
+        start += part.len() + 1;
+        Line {
+            text: text.trim_ascii_end(),
+            start: part_start,
+            indented: index > 0 || line.indented,
+            ..line
+        }
+    })
+}
+
+/// Whether a detail line is a counter, or the heading of counters, that `ip -s` prints.
+fn is_statistics(line: &str) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    let is_heading = matches!(words.next(), Some("RX:" | "TX:" | "RX" | "TX"));
+    is_heading
+        || line
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b' ')
+}
+
+/// Lines of the addresses of each interface, by the position of the interface. One address can have
+/// several peers.
+type AddressLines = HashMap<(usize, IpNetwork, Option<String>), u32>;
 
 fn line_problem(line: Line<'_>) -> Problem {
     Problem::new(
@@ -194,36 +247,25 @@ fn parse_link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Prob
     Ok(())
 }
 
-/// Parses a further line of the last interface.
+/// Parses a further line of an interface.
 fn parse_detail(
     text: &Text,
     line: Line<'_>,
     links: &mut Links,
+    index: usize,
     addresses: &mut AddressLines,
 ) -> Result<(), Problem> {
-    let Some((_, current)) = links.last_mut() else {
-        return Err(line_problem(line));
-    };
     let mut words = fields(line).peekable();
     let Some(first) = words.next() else {
         return Ok(());
     };
+    if matches!(first.text, "inet" | "inet6") {
+        return parse_address_line(text, line, links, index, addresses);
+    }
+    let Some((_, current)) = links.get_index_mut(index) else {
+        return Err(line_problem(line));
+    };
     match first.text {
-        "inet" | "inet6" => {
-            let address = parse_address(text, line, first, &mut words)?;
-            let peer = address.attributes.get("peer").map(str::to_owned);
-            match addresses.entry((address.network, peer)) {
-                MapEntry::Vacant(free) => free.insert(line.number),
-                MapEntry::Occupied(taken) => {
-                    let wrong = ProblemKind::Duplicate {
-                        item: format!("address `{}`", address.source_text),
-                        line: *taken.get(),
-                    };
-                    return Err(Problem::new(wrong, address.source_text.range()));
-                }
-            };
-            current.addresses.push(address);
-        }
         "valid_lft" => {
             let lifetime = Attributes::parse(text, &mut fields(line), LIFETIME)?;
             match current.addresses.last_mut() {
@@ -242,7 +284,11 @@ fn parse_detail(
         }
         layer => {
             let Some(kind) = layer.strip_prefix("link/") else {
-                return Err(line_problem(line));
+                return if kind::is_detail(layer) {
+                    Ok(())
+                } else {
+                    Err(line_problem(line))
+                };
             };
             if current.link_layer.is_some() || !current.addresses.is_empty() {
                 let wrong =
@@ -253,11 +299,41 @@ fn parse_detail(
             current.mac = words
                 .next_if(is_address)
                 .map(|word| text.slice(word.range()));
+            // `ip -d` prints `promiscuity` and details of the interface after these attributes.
+            let mut words = words.take_while(|word| word.text != "promiscuity");
             let attributes = Attributes::parse(text, &mut words, LAYER)?;
             let end = first.range().end;
             current.link_layer = Some((text.slice(end - kind.len()..end), attributes));
         }
     }
+    Ok(())
+}
+
+/// Parses the line of an address, and adds the address to an interface.
+fn parse_address_line(
+    text: &Text,
+    line: Line<'_>,
+    links: &mut Links,
+    index: usize,
+    addresses: &mut AddressLines,
+) -> Result<(), Problem> {
+    let mut words = fields(line);
+    let (Some(first), Some((_, current))) = (words.next(), links.get_index_mut(index)) else {
+        return Err(line_problem(line));
+    };
+    let address = parse_address(text, line, first, &mut words)?;
+    let peer = address.attributes.get("peer").map(str::to_owned);
+    match addresses.entry((index, address.network, peer)) {
+        MapEntry::Vacant(free) => free.insert(line.number),
+        MapEntry::Occupied(taken) => {
+            let wrong = ProblemKind::Duplicate {
+                item: format!("address `{}`", address.source_text),
+                line: *taken.get(),
+            };
+            return Err(Problem::new(wrong, address.source_text.range()));
+        }
+    };
+    current.addresses.push(address);
     Ok(())
 }
 
@@ -304,74 +380,4 @@ fn parse_address<'t>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Output of iproute2 6.1.
-    const TEXT: &str = "\
-2: p0@eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue master br0 state UP group default qlen 1000
-    link/ether 12:50:5e:de:10:aa brd ff:ff:ff:ff:ff:ff link-netnsid 0
-    altname enp0s3
-    inet6 fe80::1050:5eff:fede:10aa/64 scope link tentative 
-       valid_lft forever preferred_lft forever
-3: eth0: <NO-CARRIER,UP> mtu 1500 qdisc noqueue state UP group default qlen 1000
-    link/ether 26:7d:8a:6f:c2:6a brd ff:ff:ff:ff:ff:ff
-    inet 10.0.0.1/24 brd 10.0.0.255 scope global eth0:1
-       valid_lft forever preferred_lft forever
-    inet 10.9.9.9 peer 10.9.9.10/32 scope global eth0
-       valid_lft forever preferred_lft forever
-    inet 10.1.1.1/24 scope global dynamic eth0
-       valid_lft 1000sec preferred_lft 100sec
-4: tun0: <POINTOPOINT> mtu 1500 qdisc noop state DOWN group default qlen 500
-    link/none 
-";
-
-    #[test]
-    fn parse_iproute2_output_returns_links() {
-        let mut problems = Vec::new();
-        let links = parse(&Text::new(TEXT), &mut problems);
-        assert_eq!(problems, []);
-        let p0 = &links["p0"];
-        assert_eq!(p0.linked_to.as_deref(), Some("eth0"));
-        assert_eq!(p0.attributes.get("master"), Some("br0"));
-        assert!(p0.addresses[0].attributes.has("tentative"));
-        let eth0 = &links["eth0"];
-        assert_eq!(
-            eth0.flags.iter().map(|f| &**f).collect::<Vec<_>>(),
-            ["NO-CARRIER", "UP"]
-        );
-        assert_eq!(eth0.addresses[0].label.as_deref(), Some("eth0:1"));
-        assert_eq!(
-            eth0.addresses[1].attributes.get("peer"),
-            Some("10.9.9.10/32")
-        );
-        assert_eq!(eth0.addresses[2].lifetime.get("valid_lft"), Some("1000sec"));
-        assert_eq!(links["tun0"].mac, None);
-    }
-
-    #[test]
-    fn parse_invalid_lines_reports_positions() {
-        let text = "    inet 10.0.0.1/8\n2: eth0: <UP> mtu many\n    inet 10.0.0.1/8 scope global\n\
-                    3: eth1: <UP> mtu 1500\n    inet 10.0.0.1/33 scope global eth1\n\
-                    \x20   inet fd00::1/64 scope global\n    inet 10.0.0.1/8 scoop global\n\
-                    \x20   valid_lft soon preferred_lft forever\n    vlan id 5\n3: eth1: <UP> mtu 1500\n\
-                    \x20   inet 10.0.0.2/8 scope global eth1\nhello\n";
-        let mut problems = Vec::new();
-        let _ = parse(&Text::new(text), &mut problems);
-        let places: Vec<&str> = problems.iter().map(|p| &text[p.range.clone()]).collect();
-        assert_eq!(
-            places,
-            [
-                "inet 10.0.0.1/8",
-                "many",
-                "10.0.0.1/33",
-                "fd00::1/64",
-                "scoop",
-                "soon",
-                "vlan id 5",
-                "eth1:",
-                "hello"
-            ]
-        );
-    }
-}
+mod tests;

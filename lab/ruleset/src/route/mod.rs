@@ -145,6 +145,8 @@ fn parse_route(text: &Text, ip: Family, line: Line<'_>) -> Result<Route, Problem
         )
     };
     let kind = words.next_if(|word| KINDS.contains(&word.text));
+    // `ip -d` prints the default type, too.
+    let kind = kind.filter(|kind| kind.text != "unicast");
     let to = words.next().ok_or_else(line_problem)?;
     let known_family = match is_ipv6_network(to.text) {
         Some(known) => known,

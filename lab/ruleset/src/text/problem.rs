@@ -131,6 +131,14 @@ pub enum ProblemKind {
         /// File that should create the set.
         file: String,
     },
+    /// A set lists fewer or more entries than it has.
+    #[error("the set has {expected} entries, but {listed} are listed")]
+    MissingEntries {
+        /// Number of entries that the listing states.
+        expected: usize,
+        /// Number of listed entries.
+        listed: usize,
+    },
     /// An item that must be unique appears twice.
     #[error("{item} is listed twice; first at line {line}")]
     Duplicate {
@@ -271,6 +279,10 @@ impl ProblemKind {
                      missing set"
                         .to_owned(),
                 ),
+            ),
+            Self::MissingEntries { .. } => (
+                "this set",
+                Some("save the output of `ipset save`, which lists all entries".to_owned()),
             ),
             Self::MissingParent(_) => ("here", incomplete()),
             Self::UnknownLine(format) => (

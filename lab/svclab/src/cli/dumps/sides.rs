@@ -13,7 +13,7 @@ use crate::cli::error::CliError;
 use crate::cli::input::dumps::{both, complete_dump, read_dump_arguments, split_node, warn_unread};
 use crate::cli::input::verdict::{require_whole_tables, untried_differences};
 use crate::cli::output::print_message;
-use svclab_dump::folder::DumpFiles;
+use svclab_dump::folder::{DumpFiles, is_archive_part};
 use svclab_dump::{Gap, NodeDump};
 use svclab_experiment::bisect::document::BaseCase;
 use svclab_experiment::bisect::{Task, is_whole, overlay_dump};
@@ -111,7 +111,10 @@ pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result
 
 /// Whether a name is that of a dump, and not of a lab or a case.
 fn is_dump(name: &str) -> bool {
-    let is_dump = |path: &Path| contains_lab(path).map_or_else(|| path.is_dir(), |is_lab| !is_lab);
+    let is_dump = |path: &Path| {
+        let is_unpacked = || path.is_dir() || is_archive_part(path);
+        contains_lab(path).map_or_else(is_unpacked, |is_lab| !is_lab)
+    };
     let dump_path = name.split_once('=').map(|(_, path)| Path::new(path));
     is_dump(Path::new(name)) || dump_path.is_some_and(is_dump)
 }
