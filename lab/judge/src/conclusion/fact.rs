@@ -9,7 +9,9 @@ use super::cause::Cause;
 use super::fault::Fault;
 use super::icmp_meaning::IcmpMeaning;
 use super::rules::RuleReference;
-use super::service_reasons::{MasqueradeOption, ServicePolicy, UntranslatedReason};
+use super::service_reasons::{
+    MasqueradeOption, MissingEndpointReason, ServicePolicy, UntranslatedReason,
+};
 use crate::address_book::AddressBook;
 use crate::deviation::Deviation;
 use svclab_journey::journey::Kind;
@@ -193,6 +195,59 @@ pub enum Fact {
         service: String,
         /// The property.
         policy: ServicePolicy,
+    },
+    /// The source of a request is not in the source ranges of a service.
+    OutsideSourceRanges {
+        /// Namespace and name of the service.
+        service: String,
+        /// Source address of the request.
+        source: NamedAddress,
+    },
+    /// The service with the address of a request has no such port.
+    NoServicePort {
+        /// Namespace and name of the service.
+        service: String,
+        /// Port of the request, with its protocol: `tcp 80`.
+        port: String,
+        /// Ports of the service, with their protocols.
+        ports: Vec<String>,
+    },
+    /// No service has the port of a request to a node.
+    NoNodePort {
+        /// Port of the request.
+        port: u16,
+        /// Node ports of services, each with the namespace and name of the service.
+        others: Vec<(String, u16)>,
+    },
+    /// No server listens on the port of a request to an endpoint.
+    NotListening {
+        /// Name of the endpoint.
+        endpoint: String,
+        /// Port of the request at the endpoint.
+        port: u16,
+        /// Ports on which servers listen.
+        listening: Vec<u16>,
+    },
+    /// No pod, node or host has the address of an endpoint.
+    UnknownEndpoint {
+        /// Namespace and name of the service.
+        service: String,
+        /// Address of the endpoint.
+        address: SocketAddr,
+    },
+    /// An expected endpoint gets no connections of a service.
+    MissingEndpoint {
+        /// Namespace and name of the service.
+        service: String,
+        /// Name of the endpoint.
+        endpoint: String,
+        /// Reason.
+        reason: MissingEndpointReason,
+    },
+    /// The fabric has no route to an address outside of all subnets.
+    NotInFabric {
+        /// Destination address of the packet.
+        destination: NamedAddress,
     },
     /// A packet met an object that differs from the lab.
     Deviates {

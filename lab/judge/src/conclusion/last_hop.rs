@@ -322,11 +322,9 @@ impl<'a> LastHop<'a> {
     }
 
     /// Returns the first rule that drops packets in a chain of the family `netdev` on the interface
-    /// that received the packet, if the packet reached no other hook.
+    /// that received the packet. The kernel does not trace these chains for packets that no earlier
+    /// rule selected.
     fn ingress_rule(self) -> Option<Fault> {
-        if !self.hop.matches.is_empty() {
-            return None;
-        }
         let received = self.hop.crossings.iter().rfind(|seen| !seen.out)?;
         let is_device = |chain: &&Chain| {
             let hook = chain.hook.as_ref().filter(|hook| hook.hook == "ingress");

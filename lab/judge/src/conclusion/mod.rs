@@ -6,6 +6,7 @@ mod bridge;
 mod cause;
 mod drop_kind;
 mod drop_table;
+mod endpoint;
 mod fact;
 mod fault;
 mod icmp_meaning;
@@ -40,7 +41,9 @@ pub use fact::{Fact, KeptSourceReason, NamedAddress, Rejection};
 pub use fault::{Fault, InterfaceName};
 pub use icmp_meaning::IcmpMeaning;
 pub use rules::RuleReference;
-pub use service_reasons::{MasqueradeOption, ServicePolicy, UntranslatedReason};
+pub use service_reasons::{
+    MasqueradeOption, MissingEndpointReason, ServicePolicy, UntranslatedReason,
+};
 
 /// Explains the journeys of a stage.
 #[derive(Debug)]
@@ -54,9 +57,11 @@ pub struct Explainer<'a> {
 }
 
 /// Kinds of differences between the results of a probe and its expectation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct UnexpectedResult {
     endpoints: bool,
+    /// Expected endpoints that did not answer.
+    missing_endpoints: Vec<String>,
     sources: bool,
 }
 
@@ -81,6 +86,7 @@ impl<'a> Explainer<'a> {
         let unexpected = outcomes.map(|outcome| {
             let result = UnexpectedResult {
                 endpoints: outcome.has_unexpected_endpoints(),
+                missing_endpoints: outcome.missing_endpoints(),
                 sources: outcome.has_unexpected_sources(),
             };
             (outcome.name.clone(), result)
@@ -134,8 +140,9 @@ impl<'a> Explainer<'a> {
         if result.is_some_and(|result| result.sources) {
             facts.extend(conclusion.masqueraded(request));
         }
-        if result.is_some_and(|result| result.endpoints) {
+        if let Some(result) = result.filter(|result| result.endpoints) {
             facts.extend(conclusion.service_policies());
+            facts.extend(conclusion.missing_endpoints(&result.missing_endpoints));
         }
         facts
     }

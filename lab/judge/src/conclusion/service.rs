@@ -11,7 +11,9 @@ use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, RuleMatch};
 use svclab_model::evidence::ConntrackEntry;
 use svclab_model::plan::NFTABLES_TABLE;
 use svclab_planner::cluster::{FABRIC, INTERNET, Node};
-use svclab_rules::objects::Service;
+use svclab_rules::kube_proxy::KubeProxy;
+use svclab_rules::kube_proxy::services::ignore_reason;
+use svclab_rules::objects::{IngressIp, Service};
 use svclab_ruleset::Protocol;
 
 impl Conclusion<'_> {
@@ -23,6 +25,7 @@ impl Conclusion<'_> {
     ) -> Vec<Fact> {
         let mut facts: Vec<Fact> = self.balanced(request).into_iter().collect();
         facts.extend(self.untranslated(request));
+        facts.extend(self.endpoint_facts(request));
         if let Some(reply) = reply {
             facts.extend(self.unmasqueraded(request, reply));
         }
@@ -78,7 +81,7 @@ impl Conclusion<'_> {
 
     /// Returns the service with an address and port, and whether the address is a cluster IP.
     /// [`Kind::Other`] stands for any protocol.
-    fn service(&self, address: SocketAddr, kind: Kind) -> Option<(&Service, bool)> {
+    pub(super) fn service(&self, address: SocketAddr, kind: Kind) -> Option<(&Service, bool)> {
         let cluster = self.book.cluster();
         let is_protocol = |protocol: Protocol| match kind {
             Kind::Other => true,
@@ -100,7 +103,7 @@ impl Conclusion<'_> {
         Some((service, service.cluster_ips.contains(&address.ip())))
     }
 
-    fn node(&self, hop: &Hop) -> Option<&Node> {
+    pub(super) fn node(&self, hop: &Hop) -> Option<&Node> {
         let mut nodes = self.book.cluster().nodes.iter();
         nodes.find(|node| node.name == hop.namespace)
     }
@@ -117,8 +120,16 @@ impl Conclusion<'_> {
             return None;
         }
         let (service, _) = self.service(to, request.kind)?;
+        let ignored = |proxy: &KubeProxy| ignore_reason(service, proxy.version);
+        let is_proxied = |own: &IngressIp| own.ip == to.ip() && own.is_proxied;
         let reason = if node.kube_proxy.is_none() {
             UntranslatedReason::NoProxy
+        } else if let Some(reason) = node.kube_proxy.as_ref().and_then(ignored) {
+            UntranslatedReason::Ignored {
+                reason: reason.to_owned(),
+            }
+        } else if service.ingress.iter().any(is_proxied) {
+            UntranslatedReason::ProxiedAddress
         } else if let Some(entry) = self.older_entry(hop) {
             UntranslatedReason::Entry {
                 original: entry.original,

@@ -22,6 +22,13 @@ pub enum UntranslatedReason {
         /// Addresses of the expected reply.
         reply: AddressPair,
     },
+    /// The load balancer address has `ipMode: Proxy`, so that kube-proxy writes no rules for it.
+    ProxiedAddress,
+    /// kube-proxy ignores the service.
+    Ignored {
+        /// Reason, as a predicate that follows the name of the service.
+        reason: String,
+    },
     /// No rule translated the packet.
     NoRule {
         /// Last chain of kube-proxy for translations that the packet passed; absent without one.
@@ -50,4 +57,14 @@ pub enum ServicePolicy {
     ExternalLocal,
     /// `sessionAffinity: ClientIP`.
     ClientIp,
+}
+
+/// Reason why an endpoint gets no connections of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum MissingEndpointReason {
+    /// The endpoint is not ready.
+    NotReady,
+    /// No slice of the service has the endpoint: the selector does not match its labels.
+    NotSelected,
 }

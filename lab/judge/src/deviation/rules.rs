@@ -164,11 +164,15 @@ fn dumped_backend(namespace: &Namespace, backend: Backend) -> DumpedBackend {
     }
 }
 
-/// Removes the tables that iptables manages.
+/// Removes the tables that iptables manages, and entries that rules added.
 fn native_tables(mut ruleset: Ruleset) -> Ruleset {
     ruleset.tables.retain(|table| {
         !matches!(table.family.as_str(), "ip" | "ip6") || Table::from_name(&table.name).is_none()
     });
+    let sets = ruleset.tables.iter_mut().flat_map(|table| &mut table.sets);
+    for set in sets.filter(|set| set.flags.iter().any(|flag| flag == "dynamic")) {
+        set.elements.clear();
+    }
     ruleset
 }
 

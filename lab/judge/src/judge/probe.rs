@@ -53,6 +53,19 @@ impl ProbeOutcome {
         expected.is_some_and(|expected| !endpoints_hold(expected, &self.observed))
     }
 
+    /// Returns the expected endpoints that did not answer.
+    #[must_use]
+    pub fn missing_endpoints(&self) -> Vec<String> {
+        let expected = self.expected.as_ref();
+        let expected = expected.and_then(|expected| expected.endpoints.as_ref());
+        let is_missing = |name: &&String| {
+            let mut seen = self.observed.endpoints.iter();
+            !seen.any(|seen| is_name_suffix(seen, name))
+        };
+        let expected = expected.into_iter().flatten();
+        expected.filter(is_missing).cloned().collect()
+    }
+
     /// Whether the endpoints received another source than expected, or another source port.
     #[must_use]
     pub fn has_unexpected_sources(&self) -> bool {

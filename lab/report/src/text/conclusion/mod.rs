@@ -115,7 +115,14 @@ fn render_fact(fact: &Fact) -> String {
         | Fact::Masqueraded { .. }
         | Fact::NotMasqueraded { .. }
         | Fact::Balanced { .. }
-        | Fact::LimitedEndpoints { .. } => render_service_fact(fact),
+        | Fact::LimitedEndpoints { .. }
+        | Fact::OutsideSourceRanges { .. }
+        | Fact::NoServicePort { .. }
+        | Fact::NoNodePort { .. }
+        | Fact::NotListening { .. }
+        | Fact::UnknownEndpoint { .. }
+        | Fact::MissingEndpoint { .. }
+        | Fact::NotInFabric { .. } => render_service_fact(fact),
         Fact::Deviates {
             namespace,
             deviation,

@@ -1,7 +1,11 @@
 //! Renders facts about the way of a request to an endpoint of a service.
 
 use super::{render_address, render_rule};
-use svclab_judge::{Fact, MasqueradeOption, ServicePolicy, UntranslatedReason};
+use crate::text::join_and;
+use svclab_judge::{
+    Fact, MasqueradeOption, MissingEndpointReason, ServicePolicy, UntranslatedReason,
+};
+use svclab_model::evidence::format_address;
 
 /// Renders a fact about a service; other facts have no text here.
 pub(super) fn render_service_fact(fact: &Fact) -> String {
@@ -86,6 +90,73 @@ pub(super) fn render_service_fact(fact: &Fact) -> String {
             };
             format!("service {service} has {limit}")
         }
+        _ => render_endpoint_fact(fact),
+    }
+}
+
+/// Renders a fact about the end of a request at an endpoint; other facts have no text here.
+fn render_endpoint_fact(fact: &Fact) -> String {
+    match fact {
+        Fact::OutsideSourceRanges { service, source } => format!(
+            "the source {} is not in a source range (`loadBalancerSourceRanges`) of service \
+             {service}",
+            render_address(source)
+        ),
+        Fact::NoServicePort {
+            service,
+            port,
+            ports,
+        } => format!(
+            "service {service} has no port {port}; it has the ports (`port`, `protocol`) {}",
+            join_and(ports)
+        ),
+        Fact::NoNodePort { port, others } => {
+            let others = others
+                .iter()
+                .map(|(service, port)| format!("{port} of {service}"));
+            let others: Vec<String> = others.collect();
+            let others = if others.is_empty() {
+                String::new()
+            } else {
+                format!("; the services have the nodePort {}", join_and(others))
+            };
+            format!("no service has the nodePort {port}{others}")
+        }
+        Fact::NotListening {
+            endpoint,
+            port,
+            listening,
+        } => {
+            let ports = listening.iter().map(ToString::to_string);
+            let ports: Vec<String> = ports.collect();
+            let others = if ports.is_empty() {
+                String::new()
+            } else {
+                format!(", but on {} (`containerPort`)", join_and(ports))
+            };
+            format!("{endpoint} does not listen on port {port}{others}")
+        }
+        Fact::UnknownEndpoint { service, address } => format!(
+            "no pod has the address of the endpoint {} in the EndpointSlice of service {service}",
+            format_address(*address)
+        ),
+        Fact::MissingEndpoint {
+            service,
+            endpoint,
+            reason,
+        } => {
+            let reason = match reason {
+                MissingEndpointReason::NotReady => "its condition `Ready` is false",
+                MissingEndpointReason::NotSelected => {
+                    "its labels do not match the selector of the service"
+                }
+            };
+            format!("{endpoint} is no endpoint of service {service}: {reason}")
+        }
+        Fact::NotInFabric { destination } => format!(
+            "the fabric has no route to {} (`fabric.routes`)",
+            render_address(destination)
+        ),
         _ => String::new(),
     }
 }
@@ -98,6 +169,12 @@ fn describe_reason(reason: &UntranslatedReason) -> String {
         UntranslatedReason::Entry { original, reply } => format!(
             "the conntrack entry {original} existed before the packet, and expects replies {reply}"
         ),
+        UntranslatedReason::ProxiedAddress => {
+            "the load balancer address has `ipMode: Proxy`".to_owned()
+        }
+        UntranslatedReason::Ignored { reason } => {
+            format!("kube-proxy ignores the service, which {reason}")
+        }
         UntranslatedReason::NoRule { chain: Some(chain) } => {
             format!("no rule translated the packet; the last chain of kube-proxy was {chain}")
         }

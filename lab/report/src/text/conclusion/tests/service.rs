@@ -1,7 +1,7 @@
 //! Tests the sentences about the way of a request to an endpoint of a service.
 
 use super::*;
-use svclab_judge::{MasqueradeOption, ServicePolicy, UntranslatedReason};
+use svclab_judge::{MasqueradeOption, MissingEndpointReason, ServicePolicy, UntranslatedReason};
 use svclab_model::evidence::AddressPair;
 
 fn pair(source: &str, destination: &str) -> AddressPair {
@@ -18,6 +18,10 @@ fn facts_untranslated_service_gives_the_reason() {
         UntranslatedReason::Entry {
             original: pair("10.0.0.1:40000", "10.96.0.53:53"),
             reply: pair("10.244.2.217:53", "10.0.0.1:40000"),
+        },
+        UntranslatedReason::ProxiedAddress,
+        UntranslatedReason::Ignored {
+            reason: "is headless".to_owned(),
         },
         UntranslatedReason::NoRule {
             chain: Some("nat KUBE-SVC-A".to_owned()),
@@ -78,4 +82,50 @@ fn facts_backends_and_endpoints_are_named() {
         balanced(None, None),
     ];
     insta::assert_snapshot!(render(balanced.into_iter().chain(limited)));
+}
+
+#[test]
+fn facts_ends_at_endpoints_are_named() {
+    let service = || "default/web".to_owned();
+    let no_node_port = |others: &[(&str, u16)]| Fact::NoNodePort {
+        port: 30080,
+        others: others
+            .iter()
+            .map(|(name, port)| ((*name).to_owned(), *port))
+            .collect(),
+    };
+    let not_listening = |listening: &[u16]| Fact::NotListening {
+        endpoint: "pod/default/web-1".to_owned(),
+        port: 8080,
+        listening: listening.to_vec(),
+    };
+    let missing = |reason| Fact::MissingEndpoint {
+        service: service(),
+        endpoint: "pod/default/web-1".to_owned(),
+        reason,
+    };
+    insta::assert_snapshot!(render([
+        Fact::OutsideSourceRanges {
+            service: service(),
+            source: named("198.51.100.9:4000", Some("laptop")),
+        },
+        Fact::NoServicePort {
+            service: service(),
+            port: "tcp 80".to_owned(),
+            ports: vec!["udp 80".to_owned(), "tcp 443".to_owned()],
+        },
+        no_node_port(&[]),
+        no_node_port(&[("default/db", 31059)]),
+        not_listening(&[]),
+        not_listening(&[9750]),
+        Fact::UnknownEndpoint {
+            service: service(),
+            address: "10.244.2.121:8080".parse().unwrap(),
+        },
+        missing(MissingEndpointReason::NotReady),
+        missing(MissingEndpointReason::NotSelected),
+        Fact::NotInFabric {
+            destination: named("203.0.113.71:80", Some("lb/default/front")),
+        },
+    ]));
 }

@@ -1,0 +1,226 @@
+//! Finds why a request reached no endpoint of a service although its packets were delivered or
+//! dropped as the rules state: wrong ports, source ranges, and endpoints that are not ready.
+
+use std::net::SocketAddr;
+
+use super::service_reasons::MissingEndpointReason;
+use super::{Conclusion, Fact};
+use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, RuleMatch};
+use svclab_planner::cluster::FABRIC;
+use svclab_rules::objects::Service;
+use svclab_ruleset::Protocol;
+
+/// Range of node ports without the flag `--service-node-port-range` of the API server (kubernetes
+/// v1.30, `pkg/kubeapiserver/options/options.go`, `DefaultServiceNodePortRange`).
+const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
+
+/// Chains of kube-proxy that drop packets from outside of the source ranges of a service: iptables
+/// since v1.27, iptables before, ipvs and nftables (kubernetes v1.30, `pkg/proxy`).
+const FIREWALL_CHAINS: [&str; 5] = [
+    "KUBE-PROXY-FIREWALL",
+    "KUBE-FW-",
+    "KUBE-FIREWALL",
+    "KUBE-LOAD-BALANCER-FW",
+    "firewall-",
+];
+
+impl Conclusion<'_> {
+    /// Returns facts about the end of a request: its address, its port, and the endpoint there.
+    pub(super) fn endpoint_facts(&self, request: &PacketPath) -> Vec<Fact> {
+        let Some(hop) = request.hops.last() else {
+            return Vec::new();
+        };
+        let facts = [
+            self.outside_ranges(request, hop),
+            self.no_service_port(request),
+            self.no_node_port(request, hop),
+            self.not_listening(request, hop),
+            self.unknown_endpoint(hop),
+            self.not_in_fabric(request, hop),
+        ];
+        facts.into_iter().flatten().collect()
+    }
+
+    /// Returns the fact that a rule for source ranges dropped the request.
+    fn outside_ranges(&self, request: &PacketPath, hop: &Hop) -> Option<Fact> {
+        let is_firewall = |step: &RuleMatch| {
+            let mut prefixes = FIREWALL_CHAINS.iter();
+            step.dropped && prefixes.any(|prefix| step.chain.starts_with(prefix))
+        };
+        if !hop.matches.last().is_some_and(is_firewall) {
+            return None;
+        }
+        let source = hop.before.source;
+        let (service, _) = self.service(hop.before.destination, request.kind)?;
+        let ranges = &service.source_ranges;
+        let is_inside = ranges.iter().any(|range| range.contains(source.ip()));
+        (!ranges.is_empty() && !is_inside).then(|| Fact::OutsideSourceRanges {
+            service: service.full_name(),
+            source: self.named(source),
+        })
+    }
+
+    /// Returns the fact that the service with the requested address has no such port.
+    fn no_service_port(&self, request: &PacketPath) -> Option<Fact> {
+        let to = self.journey.addresses?.destination;
+        if self.service(to, request.kind).is_some() {
+            return None;
+        }
+        let mut services = self.book.cluster().services.iter();
+        let service = services.find(|service| service.has_address(to.ip()))?;
+        let protocol = protocol(request.kind)?;
+        let ports = service.ports.iter();
+        Some(Fact::NoServicePort {
+            service: service.full_name(),
+            port: format!("{protocol} {}", to.port()),
+            ports: ports
+                .map(|port| format!("{} {}", port.protocol, port.port))
+                .collect(),
+        })
+    }
+
+    /// Returns the fact that no service has the node port of a request that a node refused.
+    fn no_node_port(&self, request: &PacketPath, hop: &Hop) -> Option<Fact> {
+        let to = hop.after.destination;
+        self.node(hop)?;
+        let is_refused = matches!(request.end, PathEnd::Rejected(_));
+        if !is_refused
+            || !NODE_PORTS.contains(&to.port())
+            || self.service(to, request.kind).is_some()
+        {
+            return None;
+        }
+        let services = self.book.cluster().services.iter();
+        let others = services.flat_map(|service| {
+            let ports = service.ports.iter().filter_map(|port| port.node_port);
+            ports.map(|port| (service.full_name(), port))
+        });
+        Some(Fact::NoNodePort {
+            port: to.port(),
+            others: others.collect(),
+        })
+    }
+
+    /// Returns the fact that no server of a pod listens on the port of a refused request.
+    fn not_listening(&self, request: &PacketPath, hop: &Hop) -> Option<Fact> {
+        let cluster = self.book.cluster();
+        let to = hop.after.destination;
+        let is_pod = |pod: &&svclab_planner::cluster::Pod| cluster.netns(pod) == hop.namespace;
+        let pod = cluster.pods.iter().find(is_pod)?;
+        let is_refused = matches!(request.end, PathEnd::Rejected(_));
+        if pod.host_network || !is_refused {
+            return None;
+        }
+        let serving = cluster
+            .serving
+            .iter()
+            .filter(|own| own.netns == hop.namespace);
+        let listening: Vec<u16> = serving.map(|own| own.port).collect();
+        (!listening.contains(&to.port())).then(|| Fact::NotListening {
+            endpoint: pod.reference(),
+            port: to.port(),
+            listening,
+        })
+    }
+
+    /// Returns the fact that nothing has the address of the endpoint to which a request was sent.
+    fn unknown_endpoint(&self, hop: &Hop) -> Option<Fact> {
+        let to = hop.after.destination;
+        let called = self.journey.addresses?.destination;
+        let is_known = self.book.name_of(to.ip()) != to.ip().to_string();
+        if to == called || is_known {
+            return None;
+        }
+        let cluster = self.book.cluster();
+        let has_endpoint = |service: &&Service| {
+            let slices = cluster
+                .slices
+                .iter()
+                .filter(|slice| slice.belongs_to(service));
+            let mut endpoints = slices.flat_map(|slice| &slice.endpoints);
+            endpoints.any(|endpoint| endpoint.addresses.contains(&to.ip()))
+        };
+        let service = cluster.services.iter().find(has_endpoint)?;
+        Some(Fact::UnknownEndpoint {
+            service: service.full_name(),
+            address: to,
+        })
+    }
+
+    /// Returns the fact that the fabric has no route to the destination of a request.
+    fn not_in_fabric(&self, request: &PacketPath, hop: &Hop) -> Option<Fact> {
+        let to = hop.after.destination;
+        let is_lost = !matches!(request.end, PathEnd::Delivered);
+        let cluster = self.book.cluster();
+        let is_balanced = |address| {
+            let mut balancers = cluster.balancers.iter();
+            balancers.any(|balancer| balancer.addresses.contains(&address))
+        };
+        let mut routes = cluster.fabric.routes.iter();
+        let is_outside = hop.namespace == FABRIC
+            && is_lost
+            && hop.before.destination == to
+            && self.is_external(to)
+            && !is_balanced(to.ip())
+            && !routes.any(|(network, _)| network.contains(to.ip()));
+        is_outside.then(|| Fact::NotInFabric {
+            destination: self.named(to),
+        })
+    }
+
+    /// Whether an address belongs to a service, and packets to it come from outside of the nodes.
+    fn is_external(&self, address: SocketAddr) -> bool {
+        let mut services = self.book.cluster().services.iter();
+        services.any(|service| {
+            service.external_ips.contains(&address.ip())
+                || service.ingress_ips().contains(&address.ip())
+        })
+    }
+
+    /// Returns for each expected endpoint without connections why it gets none.
+    pub(super) fn missing_endpoints(&self, missing: &[String]) -> Vec<Fact> {
+        let Some(called) = self.journey.addresses else {
+            return Vec::new();
+        };
+        let Some((service, _)) = self.service(called.destination, Kind::Other) else {
+            return Vec::new();
+        };
+        let cluster = self.book.cluster();
+        let reason = |name: &str| {
+            let pod = cluster.pods.iter().find(|pod| {
+                let reference = pod.reference();
+                reference == name || reference.ends_with(&format!("/{name}"))
+            })?;
+            let slices = cluster
+                .slices
+                .iter()
+                .filter(|slice| slice.belongs_to(service));
+            let mut endpoints = slices.flat_map(|slice| &slice.endpoints);
+            let endpoint = endpoints
+                .find(|endpoint| endpoint.addresses.iter().any(|own| pod.ips.contains(own)));
+            let reason = match endpoint {
+                None => MissingEndpointReason::NotSelected,
+                Some(endpoint) if !endpoint.ready => MissingEndpointReason::NotReady,
+                Some(_) => return None,
+            };
+            Some((pod.reference(), reason))
+        };
+        let reasons = missing.iter().filter_map(|name| reason(name));
+        reasons
+            .map(|(endpoint, reason)| Fact::MissingEndpoint {
+                service: service.full_name(),
+                endpoint,
+                reason,
+            })
+            .collect()
+    }
+}
+
+/// Returns the transport protocol of a request.
+const fn protocol(kind: Kind) -> Option<Protocol> {
+    match kind {
+        Kind::Datagram => Some(Protocol::Udp),
+        Kind::Syn => Some(Protocol::Tcp),
+        _ => None,
+    }
+}
