@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use svclab_dump::{File, NodeDump};
 use svclab_model::plan::Plan;
-use svclab_planner::replay::replace_node;
+use svclab_planner::replay::{HardwareAddresses, replace_node};
 use svclab_ruleset::tool::Format;
 use svclab_runner::kernel::{KernelError, Session};
 use svclab_runner::run::execute::pool::Pool;
@@ -14,7 +14,7 @@ use svclab_runner::run::prepare::Prepared;
 
 /// Programs whose output has the state of a node, each with the file name of a dump. These are the
 /// programs of `scripts/collect-node`.
-const PROGRAMS: [(&str, &str); 13] = [
+const PROGRAMS: [(&str, &str); 17] = [
     ("iptables-nft-save", "iptables-nft-save"),
     ("ip6tables-nft-save", "ip6tables-nft-save"),
     ("iptables-legacy-save", "iptables-legacy-save"),
@@ -27,6 +27,10 @@ const PROGRAMS: [(&str, &str); 13] = [
     ("ip-route", "ip -4 route show table all"),
     ("ip-6-route", "ip -6 route show table all"),
     ("ip-rule", "ip -4 rule"),
+    ("ip-6-rule", "ip -6 rule"),
+    ("ip-neigh", "ip neigh show nud all"),
+    ("bridge-fdb", "bridge fdb"),
+    ("bridge-link", "bridge -d link"),
     ("sysctl-a", "sysctl -a"),
 ];
 
@@ -54,7 +58,8 @@ pub(super) async fn freeze_manual_changes(
         let Some(dump) = read_node(&mut session, node).await else {
             return Ok(None);
         };
-        let report = replace_node(&mut frozen.plan, node, &dump);
+        let known = HardwareAddresses::from_dumps([&dump]);
+        let report = replace_node(&mut frozen.plan, node, &dump, &known);
         remove_lost_neighbours(&mut frozen.plan, node);
         frozen.replay_reports.push(report);
         frozen.dumps.push((Arc::new(dump), false));

@@ -195,7 +195,7 @@ fn deviations_changed_interfaces_are_named() {
         tunnel.addresses.clear();
         tunnel.vxlan.as_mut().unwrap().vni = 9;
         let port = link(evidence, "veth-a");
-        port.port.as_mut().unwrap().isolated = true;
+        port.port.as_mut().unwrap().settings.isolated = true;
         link(evidence, "cni0").flags = 0;
         // The packet does not meet the other port.
         link(evidence, "veth-b").flags = 0;

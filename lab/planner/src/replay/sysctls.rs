@@ -1,7 +1,7 @@
 //! Replays the sysctls of a dumped node that affect packets.
 
 use super::known_sysctls::{CONNTRACK_MAX, SysctlEffect, effect};
-use super::links::list_names;
+use super::report::list_names;
 use super::naming::sysctl_link_name;
 use super::report::{FileLine, OmittedItem, ReplayReport, count_noun};
 use crate::build::topology::sysctls::ICMP_LIMITS;
