@@ -9,6 +9,7 @@ use svclab_test_support::{block_on, ordinary_or_full};
 
 fn find_culprits(planted: &Planted) -> Bisection {
     let task = Task {
+        not_tried: Vec::new(),
         good: planted.good.clone(),
         bad: planted.bad.clone(),
         good_name: "good".to_owned(),

@@ -38,6 +38,7 @@ fn main() {
         for seed in 0..each {
             let mut planted = generate_pair(&lab, culprit, &mut Random::new(seed));
             let task = Task {
+                not_tried: Vec::new(),
                 good: planted.good,
                 bad: planted.bad,
                 good_name: "good".to_owned(),

@@ -1,9 +1,8 @@
 //! Replays the sysctls of a dumped node that affect packets.
 
 use super::known_sysctls::{CONNTRACK_MAX, SysctlEffect, effect};
-use super::report::list_names;
 use super::naming::sysctl_link_name;
-use super::report::{FileLine, OmittedItem, ReplayReport, count_noun};
+use super::report::{FileLine, OmittedItem, ReplayReport, count_noun, list_names};
 use crate::build::topology::sysctls::ICMP_LIMITS;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Sysctl};

@@ -280,6 +280,7 @@ pub(crate) mod tests {
             differences: 12,
             breaks: vec![vec![entry.clone()], vec![rule]],
             fixes: vec![vec![entry]],
+            not_tried: Vec::new(),
             declared_by: vec![
                 DeclaredBy {
                     document: "Lab".to_owned(),
