@@ -118,6 +118,7 @@ fn plan() -> Plan {
 const LINKS: &str = "\
 1: lo: <LOOPBACK,UP> mtu 65536
     link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00
+    inet 127.0.0.1/8 scope host lo
 2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500
     link/ether 52:54:00:00:00:01 brd ff:ff:ff:ff:ff:ff
     inet 10.0.0.1/24 brd 10.0.0.255 scope global eth0
