@@ -53,7 +53,7 @@ const FAULTS: [Fault; 9] = [
     },
     Fault {
         name: "wrong-port",
-        make: "bridge fdb replace $(ip neigh show 10.244.1.10 | cut -d' ' -f5) dev PORT1 master static",
+        make: "bridge fdb replace $(ip neigh show 10.244.1.10 | cut -d' ' -f5) dev PORT1 master static sticky",
         undo: "bridge fdb del $(ip neigh show 10.244.1.10 | cut -d' ' -f5) dev PORT1 master",
         probe: "toItself",
     },

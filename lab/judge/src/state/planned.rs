@@ -33,7 +33,7 @@ pub(super) fn planned(namespace: &Namespace) -> NamespaceState {
         mac: entry.mac,
         remote: match entry.to {
             ForwardingTarget::Remote(remote) => Some(remote),
-            ForwardingTarget::Port | ForwardingTarget::Node => None,
+            ForwardingTarget::Port | ForwardingTarget::StickyPort | ForwardingTarget::Node => None,
         },
         permanent: true,
     });

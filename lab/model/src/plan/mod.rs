@@ -182,8 +182,11 @@ pub struct Forwarding {
 pub enum ForwardingTarget {
     /// Tunnel end with this address, for an entry of a vxlan device.
     Remote(IpAddr),
-    /// The bridge port.
+    /// The bridge port. The bridge moves the entry to the port through which a frame from the address
+    /// arrives (Linux v6.12, `net/bridge/br_fdb.c`, `br_fdb_update`).
     Port,
+    /// The bridge port, also after frames from the address arrived through another port.
+    StickyPort,
     /// The node itself, which receives the frames through the bridge.
     Node,
 }
@@ -195,6 +198,7 @@ impl fmt::Display for Forwarding {
         match self.to {
             ForwardingTarget::Remote(remote) => write!(f, " dst {remote} self permanent"),
             ForwardingTarget::Port => f.write_str(" master static"),
+            ForwardingTarget::StickyPort => f.write_str(" master static sticky"),
             ForwardingTarget::Node => f.write_str(" master permanent"),
         }
     }

@@ -425,7 +425,7 @@ fn forwarding_command(entry: &Forwarding) -> String {
         ForwardingTarget::Remote(_) if entry.mac == Mac::ZERO => "append",
         ForwardingTarget::Remote(_) => "add",
         // The bridge may have learned the address.
-        ForwardingTarget::Port | ForwardingTarget::Node => "replace",
+        ForwardingTarget::Port | ForwardingTarget::StickyPort | ForwardingTarget::Node => "replace",
     };
     format!("fdb {verb} {entry}")
 }

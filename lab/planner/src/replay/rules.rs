@@ -4,11 +4,12 @@ use super::report::{ReplayReport, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};
 use svclab_ruleset::Family;
+use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables;
 use svclab_ruleset::iptables::script::IptablesScript;
 use svclab_ruleset::ipvs::saved::{SavedVirtualServer as Dumped, Servers};
 use svclab_ruleset::ipvs::{RealServer, SchedulerFlags};
-use svclab_ruleset::nft::Ruleset;
+use svclab_ruleset::nft::{Ruleset, Table};
 use svclab_ruleset::tool::{DumpedBackend, Format};
 
 /// Tables of iptables-nft in nftables.
@@ -45,6 +46,7 @@ pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Rep
             let tables = count_noun(native.tables.len(), "table", "tables");
             report.add_replayed(format!("{tables} of nftables"));
         }
+        clear_listed_families(namespace, &native, dump);
         namespace.nft = native.into();
     }
     match &dump.servers {
@@ -151,19 +153,43 @@ fn accounting_names(text: &str) -> Vec<String> {
 
 /// Returns the tables that do not belong to iptables, whose own dump contains those.
 fn native_tables(nft: &Ruleset, dump: &NodeDump) -> Ruleset {
-    let is_iptables_table = |family: &str, name: &str| {
-        let ip = match family {
-            "ip" => Family::V4,
-            "ip6" => Family::V6,
-            _ => return false,
-        };
-        IPTABLES_TABLES.contains(&name) && dump.rules.contains_key(&(ip, DumpedBackend::Default))
-    };
+    let is_dumped = |ip| dump.rules.contains_key(&(ip, DumpedBackend::Default));
     let mut native = nft.clone();
     native
         .tables
-        .retain(|table| !is_iptables_table(&table.family, &table.name));
+        .retain(|table| !iptables_family(table).is_some_and(is_dumped));
     native
+}
+
+/// Returns the address family of a table of iptables-nft. `None` for other tables.
+fn iptables_family(table: &Table) -> Option<Family> {
+    let ip = match table.family.as_str() {
+        "ip" => Family::V4,
+        "ip6" => Family::V6,
+        _ => return None,
+    };
+    IPTABLES_TABLES.contains(&table.name.as_str()).then_some(ip)
+}
+
+/// Removes the planned rules of the address families whose tables of iptables-nft are known from
+/// nftables only.
+fn clear_listed_families(namespace: &mut Namespace, native: &Ruleset, dump: &NodeDump) {
+    let families = native.tables.iter().filter_map(iptables_family);
+    for ip in families {
+        if dump.rules.keys().any(|(dumped, _)| *dumped == ip) {
+            continue;
+        }
+        let inputs = namespace
+            .iptables
+            .iter_mut()
+            .chain(&mut namespace.other_iptables);
+        for input in inputs {
+            match ip {
+                Family::V4 => input.v4 = Input::default(),
+                Family::V6 => input.v6 = Input::default(),
+            }
+        }
+    }
 }
 
 fn plan_virtual_servers(servers: &Servers, report: &mut ReplayReport) -> Vec<VirtualServer> {

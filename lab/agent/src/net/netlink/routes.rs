@@ -118,6 +118,9 @@ impl NamespaceNetlink {
             ForwardingTarget::Port => request
                 .flags(NeighbourFlags::Controller)
                 .state(NeighbourState::Noarp),
+            ForwardingTarget::StickyPort => request
+                .flags(NeighbourFlags::Controller | NeighbourFlags::Sticky)
+                .state(NeighbourState::Noarp),
             ForwardingTarget::Node => request.flags(NeighbourFlags::Controller),
         };
         Ok(request.message_mut().clone())

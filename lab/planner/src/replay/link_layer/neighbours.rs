@@ -110,6 +110,9 @@ pub(super) fn replay_bridge_entries(
                 mac: translator.translate(entry.mac).unwrap_or(entry.mac),
                 to: match entry.state {
                     State::Permanent => ForwardingTarget::Node,
+                    _ if entry.flags.iter().any(|flag| &**flag == "sticky") => {
+                        ForwardingTarget::StickyPort
+                    }
                     State::Static | State::Learned => ForwardingTarget::Port,
                 },
             });

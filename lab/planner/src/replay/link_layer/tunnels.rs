@@ -155,7 +155,7 @@ fn peers(namespace: &Namespace, dev: &str) -> Vec<Peer> {
         let entry = entries.find(|entry| entry.dev == dev && entry.mac == mac)?;
         match entry.to {
             ForwardingTarget::Remote(remote) => Some(remote),
-            ForwardingTarget::Port | ForwardingTarget::Node => None,
+            ForwardingTarget::Port | ForwardingTarget::StickyPort | ForwardingTarget::Node => None,
         }
     };
     let to_peer = |neighbour: &Neighbour| Peer {
