@@ -142,8 +142,8 @@ fn find_fault(layout: &Layout, part: &str) -> String {
     for (dump, verdict) in [(&good, "connected"), (&bad, "timeout")] {
         let named = format!("node-1={dump}");
         let replay = run(&["replay", &named, "--objects", &case]);
-        assert_eq!(replay.status.code(), Some(0), "{}", stderr(&replay));
         let text = stdout(&replay);
+        assert_eq!(replay.status.code(), Some(0), "{}{text}", stderr(&replay));
         let line = format!("call #1: {verdict}");
         assert!(text.lines().any(|own| own == line), "{text}");
     }

@@ -61,7 +61,6 @@ dump_is_refused! {
     iptables_truncated_dump_is_refused: "iptables-save" = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n*nat\n:OUTPUT ACCEPT [0:0]\n";
     iptables_lines_without_table_are_refused: "iptables-save" = ":KUBE-SERVICES - [0:0]\n-A OUTPUT -j KUBE-SERVICES\n";
     iptables_file_with_sets_is_refused: "iptables-save" = "create A hash:ip family inet\nadd A 10.0.0.1\n";
-    ipset_list_output_is_refused: "ipset-save" = "Name: KUBE-CLUSTER-IP\nType: hash:ip,port\n";
     ipset_entry_of_unknown_set_is_refused: "ipset-save" = "add KUBE-CLUSTER-IP 10.96.0.1,tcp:80\n";
     ipvsadm_servers_by_name_are_refused: "ipvsadm-Sn" = "-A -t web.example.com:http -s rr\n";
     ip_route_unknown_option_is_refused: "ip-route" = "default via 10.0.0.1 dve eth0\n";

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use svclab_model::plan::Mac;
 use svclab_test_support::running::Runtime;
 
 use super::replay::collect_node;
@@ -18,7 +19,8 @@ const PORTS: [&str; 2] = ["vetha7a3e029", "veth4093604f"];
 struct Fault {
     /// Name of the dump.
     name: &'static str,
-    /// Shell command that makes the fault. `PORT1` and `PORT2` are the ports.
+    /// Shell command that makes the fault. `PORT1` and `PORT2` are the ports, `ECHO` is the hardware
+    /// address of the pod `echo`.
     make: &'static str,
     /// Shell command that removes the fault.
     undo: &'static str,
@@ -42,7 +44,7 @@ const FAULTS: [Fault; 9] = [
     Fault {
         name: "pod-neighbour",
         make: "ip neigh replace 10.244.1.10 lladdr 0a:58:00:00:00:99 dev cni0 nud permanent",
-        undo: "ip neigh replace 10.244.1.10 lladdr $(bridge fdb show br cni0 | grep -w PORT2 | grep -v -e permanent -e self | cut -d' ' -f1) dev cni0 nud permanent",
+        undo: "ip neigh replace 10.244.1.10 lladdr ECHO dev cni0 nud permanent",
         probe: "toItself",
     },
     Fault {
@@ -53,8 +55,8 @@ const FAULTS: [Fault; 9] = [
     },
     Fault {
         name: "wrong-port",
-        make: "bridge fdb replace $(ip neigh show 10.244.1.10 | cut -d' ' -f5) dev PORT1 master static sticky",
-        undo: "bridge fdb del $(ip neigh show 10.244.1.10 | cut -d' ' -f5) dev PORT1 master",
+        make: "bridge fdb replace ECHO dev PORT1 master static sticky",
+        undo: "bridge fdb del ECHO dev PORT1 master",
         probe: "toItself",
     },
     Fault {
@@ -71,7 +73,7 @@ const FAULTS: [Fault; 9] = [
     },
     Fault {
         name: "learning",
-        make: "bridge link set dev PORT2 learning off flood off; bridge fdb del $(ip neigh show 10.244.1.10 | cut -d' ' -f5) dev PORT2 master",
+        make: "bridge link set dev PORT2 learning off flood off; bridge fdb del ECHO dev PORT2 master || true",
         undo: "bridge link set dev PORT2 learning on flood on",
         probe: "toPod",
     },
@@ -87,7 +89,11 @@ const FAULTS: [Fault; 9] = [
 fn on_node(runtime: &Runtime, command: &str) {
     let command = command
         .replace("PORT1", PORTS[0])
-        .replace("PORT2", PORTS[1]);
+        .replace("PORT2", PORTS[1])
+        .replace(
+            "ECHO",
+            &Mac::from_names("pod/default/echo", "eth0").to_string(),
+        );
     let output = runtime.run(&["exec", "node-1", "--", "sh", "-ec", &command]);
     assert_eq!(
         output.status.code(),

@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use svclab_diagnostic::printable::one_line;
 use svclab_ruleset::text::limits::{MAX_BYTES, MAX_ENTRIES, MAX_FILES, MAX_STREAM, MAX_UNPACKED};
+use svclab_ruleset::tool::Format;
 
 pub use budget::Limits;
 use budget::{Budget, Metered};
@@ -50,6 +51,8 @@ pub struct Skipped {
     pub reason: String,
     /// Possible effect on results. Empty if the file contains no state of the kernel.
     pub affects: &'static str,
+    /// Formats whose output has the same state. If the dump has one of them, there is no effect.
+    pub same_as: &'static [Format],
 }
 
 impl Skipped {
@@ -59,6 +62,16 @@ impl Skipped {
         Self {
             reason: reason.into(),
             affects: "",
+            same_as: &[],
+        }
+    }
+
+    /// Creates a reason for output of which the dump has no other copy.
+    #[must_use]
+    pub fn with_effect(reason: impl Into<String>, affects: &'static str) -> Self {
+        Self {
+            affects,
+            ..Self::without_effect(reason)
         }
     }
 }

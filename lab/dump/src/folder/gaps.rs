@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::archive::{Skipped, SkippedFile};
 use crate::gap::Gap;
 use crate::node::File;
+use svclab_ruleset::Family;
+use svclab_ruleset::tool::{DumpedBackend, Format};
 
 /// Reason for a directory whose files have different reasons.
 const SEVERAL_REASONS: &str = "no file is output of a supported program";
@@ -16,6 +18,7 @@ pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) 
         .iter()
         .flat_map(|file| directories(bundle, &file.name))
         .collect();
+    let shown = shown_formats(read);
     let mut gaps = Vec::new();
     let mut groups: BTreeMap<String, Vec<SkippedFile>> = BTreeMap::new();
     for file in skipped {
@@ -23,11 +26,16 @@ pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) 
             continue;
         }
         if !file.skipped.affects.is_empty() {
-            let Skipped { reason, affects } = file.skipped;
+            let Skipped {
+                reason,
+                affects,
+                same_as,
+            } = file.skipped;
+            let is_shown = same_as.iter().any(|format| shown.contains(format));
             gaps.push(Gap {
                 name: file.path,
                 reason,
-                affects: affects.to_owned(),
+                affects: if is_shown { "" } else { affects }.to_owned(),
             });
             continue;
         }
@@ -43,6 +51,39 @@ pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) 
             .map(|(name, files)| group_gap(&name, files)),
     );
     gaps
+}
+
+/// Chains that kube-proxy writes in iptables mode, in which it has no virtual servers (kubernetes
+/// v1.30, `pkg/proxy/iptables/proxier.go`, `servicePortPolicyClusterChainNamePrefix`).
+const IPTABLES_MODE: &str = "\n:KUBE-SVC-";
+
+/// Returns the formats of the files, and those whose state the files show. Tables of nftables show
+/// the rules of iptables-nft.
+fn shown_formats(files: &[File]) -> BTreeSet<Format> {
+    let mut formats: BTreeSet<Format> = files.iter().filter_map(|file| file.format).collect();
+    if files.iter().any(|file| file.text.contains(IPTABLES_MODE)) {
+        formats.insert(Format::VirtualServers);
+    }
+    let nft = files.iter().filter(|file| file.format == Some(Format::Nft));
+    for line in nft.flat_map(|file| file.text.lines()) {
+        let family = match line.split(' ').collect::<Vec<_>>().as_slice() {
+            [
+                "table",
+                "ip",
+                "filter" | "nat" | "mangle" | "raw" | "security",
+                ..,
+            ] => Family::V4,
+            [
+                "table",
+                "ip6",
+                "filter" | "nat" | "mangle" | "raw" | "security",
+                ..,
+            ] => Family::V6,
+            _ => continue,
+        };
+        formats.insert(Format::Rules(family, DumpedBackend::Default));
+    }
+    formats
 }
 
 fn group_gap(directory: &str, mut files: Vec<SkippedFile>) -> Gap {

@@ -183,7 +183,7 @@ impl DumpFiles {
             link_targets: BTreeMap::new(),
         };
         let files = Self::from_found(name, found)?;
-        if contents.is_archive {
+        if contents.is_archive || files.files.is_empty() {
             files.require_dump(name.to_owned())
         } else {
             Ok(files)

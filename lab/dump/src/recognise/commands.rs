@@ -217,7 +217,8 @@ impl Command {
                 command(Some(Content::Unread(&outputs::SERVER_COUNTERS)))
             }
             "ipvsadm" => command(state(Format::VirtualServers)),
-            "sysctl" if has(&["-a", "-A", "--all", "-an", "-ae"]) => {
+            // A collector names a file `sysctl_all`.
+            "sysctl" if has(&["-a", "-A", "--all", "-an", "-ae", "all"]) => {
                 command(state(Format::Sysctls))
             }
             "sysctl" if !has(&["-w", "-p", "--write", "--system"]) => Self {

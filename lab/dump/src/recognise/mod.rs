@@ -171,18 +171,15 @@ pub(crate) fn failure(text: &str) -> Option<&str> {
 ///
 /// Returns the reason for skipping the file.
 pub fn select(path: &str, head: &[u8]) -> Result<(), Skipped> {
-    let skip = |reason: String, affects: &'static str| Err(Skipped { reason, affects });
+    let skip = |reason: &str| Err(Skipped::without_effect(reason));
     if paths::is_disk_copy(path) {
-        return skip(
-            "copied from the disk of the node, not state of the kernel".to_owned(),
-            "",
-        );
+        return skip("copied from the disk of the node, not state of the kernel");
     }
     if paths::is_other_namespace(path) {
-        return skip("output in another network namespace".to_owned(), "");
+        return skip("output in another network namespace");
     }
     if paths::is_informational(paths::file_name(path)) {
-        return skip(String::new(), "");
+        return skip("");
     }
     if named_format(path).is_some() {
         return Ok(());
@@ -191,10 +188,10 @@ pub fn select(path: &str, head: &[u8]) -> Result<(), Skipped> {
     match recognise(&text) {
         Some(Content::State(_)) => Ok(()),
         _ if sections::is_session(&text) => Ok(()),
-        Some(Content::Unread(output)) => skip(output.reason(), output.affects),
+        Some(Content::Unread(output)) => Err(output.skipped()),
         None if head.is_empty() && paths::empty_format(path).is_some() => Ok(()),
-        None if head.is_empty() => skip("the file is empty".to_owned(), ""),
-        None => skip("no supported program prints this content".to_owned(), ""),
+        None if head.is_empty() => skip("the file is empty"),
+        None => skip("no supported program prints this content"),
     }
 }
 

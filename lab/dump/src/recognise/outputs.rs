@@ -1,6 +1,10 @@
 //! Recognises output of programs that svclab does not read, so that messages name the program and
 //! what the output may affect.
 
+use crate::archive::Skipped;
+use svclab_ruleset::Family;
+use svclab_ruleset::tool::{DumpedBackend, Format};
+
 /// Output of a program that svclab does not read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnreadOutput {
@@ -8,7 +12,17 @@ pub struct UnreadOutput {
     pub command: &'static str,
     /// Possible effect of its content on packets.
     pub affects: &'static str,
+    /// Formats whose output has the same state.
+    pub same_as: &'static [Format],
 }
+
+/// Formats of rules of iptables.
+const RULES: [Format; 4] = [
+    Format::Rules(Family::V4, DumpedBackend::Default),
+    Format::Rules(Family::V4, DumpedBackend::Legacy),
+    Format::Rules(Family::V6, DumpedBackend::Default),
+    Format::Rules(Family::V6, DumpedBackend::Legacy),
+];
 
 impl UnreadOutput {
     /// Returns the reason for not reading the output.
@@ -16,43 +30,61 @@ impl UnreadOutput {
     pub(super) fn reason(&self) -> String {
         format!("svclab does not read output of `{}`", self.command)
     }
+
+    /// Returns why a file with the output is skipped.
+    pub(super) fn skipped(&self) -> Skipped {
+        Skipped {
+            reason: self.reason(),
+            affects: self.affects,
+            same_as: self.same_as,
+        }
+    }
 }
 
 pub(super) const TRAFFIC_CONTROL: UnreadOutput = UnreadOutput {
     command: "tc class` or `tc filter",
     affects: "packets are not delayed, limited or filtered by it",
+    same_as: &[Format::TrafficClasses, Format::TrafficFilters],
 };
 pub(super) const XFRM: UnreadOutput = UnreadOutput {
     command: "ip xfrm",
     affects: "packets are not encrypted",
+    same_as: &[],
 };
 pub(super) const IFCONFIG: UnreadOutput = UnreadOutput {
     command: "ifconfig",
     affects: "interfaces and addresses need the output of `ip addr`",
+    same_as: &[Format::Links],
 };
 pub(super) const LISTING: UnreadOutput = UnreadOutput {
     command: "iptables -L",
     affects: "rules need the output of `iptables-save`, because a listing does not show all matches",
+    same_as: &RULES,
 };
 pub(super) const SERVER_COUNTERS: UnreadOutput = UnreadOutput {
     command: "ipvsadm -Ln --stats",
     affects: "",
+    same_as: &[],
 };
 pub(super) const NAMED_SERVERS: UnreadOutput = UnreadOutput {
     command: "ipvsadm -S` without the option `-n",
     affects: "virtual servers need the output of `ipvsadm -Sn`",
+    same_as: &[Format::VirtualServers],
 };
 pub(super) const LINKS: UnreadOutput = UnreadOutput {
     command: "ip link",
     affects: "interfaces need the output of `ip addr`",
+    same_as: &[Format::Links],
 };
 pub(super) const JSON: UnreadOutput = UnreadOutput {
     command: "ip -json",
     affects: "the state needs the output without the option `-json`",
+    same_as: &[],
 };
 pub(super) const NFT_JSON: UnreadOutput = UnreadOutput {
     command: "nft -j list ruleset",
     affects: "the tables need the output without the option `-j`",
+    same_as: &[Format::Nft],
 };
 
 /// Returns the output that a line belongs to. `None` if no such program prints the line.

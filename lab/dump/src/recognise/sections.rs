@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::commands::Command;
 use super::{Content, outputs, paths, prompts, recognise, recognise_line, with_family};
+use crate::archive::Skipped;
 use svclab_ruleset::Family;
 use svclab_ruleset::tool::{DumpedBackend, Format};
 
@@ -26,10 +27,8 @@ pub(crate) struct Sections {
 pub(crate) struct SectionGap {
     /// First line, from 1. `None` if the file has no other output.
     pub(crate) line: Option<usize>,
-    /// Reason.
-    pub(crate) reason: String,
-    /// Possible effect on packets. Empty if no effect is known.
-    pub(crate) affects: &'static str,
+    /// Reason and possible effect.
+    pub(crate) skipped: Skipped,
 }
 
 /// Output of one command.
@@ -276,11 +275,10 @@ pub(crate) const LACK: &str = "packets pass as if the node had none of it";
 /// Returns the formats of a section, or the gap that it is. The inner `None` means that the section
 /// contains nothing of interest.
 fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Option<SectionGap>> {
-    let gap = |reason: String, affects: &'static str| {
+    let gap = |skipped: Skipped| {
         Err(Some(SectionGap {
             line: None,
-            reason,
-            affects,
+            skipped,
         }))
     };
     let is_empty = own.trim_ascii().is_empty();
@@ -293,27 +291,30 @@ fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Option
         (None, Some(_)) => {
             let first = own.lines().find(|line| !line.trim().is_empty());
             let first = first.unwrap_or_default().trim();
-            return gap(format!("`{}` printed `{first}`", section.typed), LACK);
+            let reason = format!("`{}` printed `{first}`", section.typed);
+            return gap(Skipped::with_effect(reason, LACK));
         }
         (None, None) => return Err(None),
     };
     if section.is_elsewhere {
-        return gap("output in another network namespace".to_owned(), "");
+        return gap(Skipped::without_effect(
+            "output in another network namespace",
+        ));
     }
     if let Some(filter) = command.and_then(|command| command.filter.as_ref()) {
-        return gap(format!("the output is filtered by `{filter}`"), LACK);
+        let reason = format!("the output is filtered by `{filter}`");
+        return gap(Skipped::with_effect(reason, LACK));
     }
     match content {
         Content::Unread(_) if is_empty => Err(None),
-        Content::State(Format::VirtualServers) if has_names(own) => gap(
-            outputs::NAMED_SERVERS.reason(),
-            outputs::NAMED_SERVERS.affects,
-        ),
-        Content::Unread(output) => gap(output.reason(), output.affects),
+        Content::State(Format::VirtualServers) if has_names(own) => {
+            gap(outputs::NAMED_SERVERS.skipped())
+        }
+        Content::Unread(output) => gap(output.skipped()),
         Content::State(format) => {
             let formats = formats(path, section, format, own);
             if formats.is_empty() {
-                return gap(outputs::LINKS.reason(), outputs::LINKS.affects);
+                return gap(outputs::LINKS.skipped());
             }
             Ok(formats)
         }
@@ -393,9 +394,10 @@ fn formats(path: &str, section: &Section, format: Format, own: &str) -> Vec<Form
 /// Returns the gap of an output that an option of its command reduces.
 fn reduction(section: &Section) -> Option<SectionGap> {
     let reduced_by = section.command.as_ref()?.reduced_by.as_ref()?;
+    let reason = format!("`{}` prints only a part: {reduced_by}", section.typed);
+    let affects = "packets pass as if the node had no other part";
     Some(SectionGap {
         line: Some(section.lines.start),
-        reason: format!("`{}` prints only a part: {reduced_by}", section.typed),
-        affects: "packets pass as if the node had no other part",
+        skipped: Skipped::with_effect(reason, affects),
     })
 }
