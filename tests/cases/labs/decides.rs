@@ -125,7 +125,7 @@ fn render_fate(fact: &Fact) -> Option<String> {
                 Cause::Kernel { reason, .. } => reason.clone(),
                 Cause::Counter { counter, .. } => counter.clone(),
                 Cause::NotReceived { interface, .. } => format!("{interface:?}"),
-                Cause::Waiting { .. } | Cause::Unknown => String::new(),
+                Cause::Waiting { .. } | Cause::Unknown { .. } => String::new(),
             };
             Some(format!("{packet:?} lost in {namespace}: {cause}"))
         }

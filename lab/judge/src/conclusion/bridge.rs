@@ -1,6 +1,6 @@
 //! Finds the bridge port that caused a drop, from the observed ports and forwarding entries.
 
-use super::fault::Fault;
+use super::fault::{Fault, InterfaceName};
 use super::last_hop::LastHop;
 use crate::state::route_lookup::RouteDecision;
 use svclab_model::evidence::LinkState;
@@ -71,6 +71,32 @@ impl<'a> LastHop<'a> {
                 .bridge_port()
                 .filter(|fault| !matches!(fault, Fault::BridgePort { .. })),
         }
+    }
+
+    /// Returns why a frame ended in a bridge without a report of the kernel: the port to the
+    /// destination does not flood, and the bridge does not know the address.
+    pub(super) fn silent_port(self) -> Option<Fault> {
+        self.ingress_port()?.bridge.as_ref()?;
+        self.bridge_port()
+            .filter(|fault| matches!(fault, Fault::UnknownHardwareAddress { .. }))
+    }
+
+    /// Returns the end behind a port to which a static entry led the frame, if the end has another
+    /// hardware address.
+    pub(super) fn static_port(self, bridge: &str) -> Option<Fault> {
+        let address = self.header()?.destination_mac?;
+        let mut ports = self.own.links.iter();
+        let port = ports.find(|link| {
+            link.bridge.as_deref() == Some(bridge) && self.static_entry(address, link).is_some()
+        })?;
+        let (namespace, end) = self.peer(&port.name)?;
+        (end.mac != Some(address)).then(|| Fault::HardwareAddress {
+            address,
+            owner: self.owner_of(address),
+            receiver: InterfaceName::new(namespace, &end.name),
+            neighbour: None,
+            bridge: Some(bridge.to_owned()),
+        })
     }
 
     /// Returns the bridge with a static entry that leads from an address to a port. `None` without

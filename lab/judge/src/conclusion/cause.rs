@@ -77,7 +77,11 @@ pub enum Cause {
         neighbour: IpAddr,
     },
     /// The end of the packet was not recorded.
-    Unknown,
+    Unknown {
+        /// Object that can have ended the packet; absent if the evidence does not show it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
+    },
 }
 
 impl Cause {
@@ -86,10 +90,13 @@ impl Cause {
         let last = LastHop::new(lab, flight, hop);
         let explain = |kind| last.map_or((kind, None), |last| last.explain(kind));
         match &flight.end {
-            PathEnd::DroppedByRule => hop.matches.last().map_or(Self::Unknown, |step| Self::Rule {
-                rule: RuleReference::new(step, hop),
-                marked_by: marking_rule(hop).map(|step| RuleReference::new(step, hop)),
-            }),
+            PathEnd::DroppedByRule => {
+                let rule = hop.matches.last().map(|step| Self::Rule {
+                    rule: RuleReference::new(step, hop),
+                    marked_by: marking_rule(hop).map(|step| RuleReference::new(step, hop)),
+                });
+                rule.unwrap_or(Self::Unknown { fault: None })
+            }
             PathEnd::Dropped {
                 reason,
                 function,
@@ -133,7 +140,9 @@ impl Cause {
             PathEnd::Waiting(neighbour) => Self::Waiting {
                 neighbour: *neighbour,
             },
-            PathEnd::Unknown | PathEnd::Delivered | PathEnd::Rejected(_) => Self::Unknown,
+            PathEnd::Unknown | PathEnd::Delivered | PathEnd::Rejected(_) => Self::Unknown {
+                fault: last.and_then(LastHop::silent_port),
+            },
         }
     }
 }

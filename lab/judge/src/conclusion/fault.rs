@@ -135,6 +135,18 @@ pub enum Fault {
         #[schemars(with = "Option<String>")]
         address: Option<Mac>,
     },
+    /// Tunnel end that did not reply: the next hop of the frames of a VXLAN interface.
+    VxlanRemote {
+        /// Name of the VXLAN interface.
+        interface: String,
+        /// Next hop of the packet.
+        neighbour: IpAddr,
+        /// Hardware address of the next hop.
+        #[schemars(with = "String")]
+        address: Mac,
+        /// Tunnel end to which the forwarding entry of this address leads.
+        remote: IpAddr,
+    },
     /// Rule of a chain that is hooked to a device, before the kernel traces packets.
     IngressRule {
         /// Rule that drops packets.

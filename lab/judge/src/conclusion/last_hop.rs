@@ -52,7 +52,7 @@ impl<'a> LastHop<'a> {
             DropKind::TtlOrHeader | DropKind::Forward => return self.forward(kind),
             DropKind::TooBig => self.mtu(),
             DropKind::NeighbourFailed | DropKind::NeighbourQueue | DropKind::NeighbourEntry => {
-                self.neighbour()
+                self.vxlan_remote().or_else(|| self.neighbour())
             }
             DropKind::OtherHardwareAddress | DropKind::LinkRefused => self.link(),
             DropKind::BridgeNoPort => self.bridge_port(),
@@ -262,6 +262,7 @@ impl<'a> LastHop<'a> {
                 return Some(Fault::Dummy { interface });
             }
             Some("vxlan") => return self.vxlan(),
+            Some("bridge") => return self.static_port(&link.name),
             _ => {}
         }
         let (namespace, peer) = self.peer(&link.name)?;
@@ -294,7 +295,7 @@ impl<'a> LastHop<'a> {
         })
     }
 
-    fn owner_of(self, address: Mac) -> Option<InterfaceName> {
+    pub(super) fn owner_of(self, address: Mac) -> Option<InterfaceName> {
         self.lab.plan.namespaces.iter().find_map(|namespace| {
             let mut links = self.lab.observed(&namespace.name)?.links.iter();
             let link = links.find(|link| link.mac == Some(address))?;
@@ -302,7 +303,34 @@ impl<'a> LastHop<'a> {
         })
     }
 
+    /// Returns the VXLAN interface if it has no forwarding entry for the packet.
     fn vxlan(self) -> Option<Fault> {
+        let (interface, neighbour, address) = self.tunnel()?;
+        if address.is_some_and(|address| self.remote(&interface, address).is_some()) {
+            return None;
+        }
+        Some(Fault::Vxlan {
+            interface,
+            neighbour,
+            address,
+        })
+    }
+
+    /// Returns the tunnel end to which a VXLAN interface sent the packet.
+    fn vxlan_remote(self) -> Option<Fault> {
+        let (interface, neighbour, address) = self.tunnel()?;
+        let address = address?;
+        Some(Fault::VxlanRemote {
+            remote: self.remote(&interface, address)?,
+            interface,
+            neighbour,
+            address,
+        })
+    }
+
+    /// Returns the VXLAN interface to which the packet was routed, the next hop, and the hardware
+    /// address of the next hop.
+    fn tunnel(self) -> Option<(String, IpAddr, Option<Mac>)> {
         let Some(Fault::Neighbour { address, interface }) = self.neighbour() else {
             return None;
         };
@@ -310,15 +338,14 @@ impl<'a> LastHop<'a> {
         let mut entries = self.own.network.neighbours.iter();
         let entry = entries.find(|entry| entry.address == address && entry.interface == interface);
         let mac = entry.and_then(|entry| entry.mac);
-        let mut forwarding = self.own.network.forwarding.iter();
-        if forwarding.any(|entry| Some(entry.mac) == mac && entry.interface == interface) {
-            return None;
-        }
-        Some(Fault::Vxlan {
-            interface,
-            neighbour: address,
-            address: mac,
-        })
+        Some((interface, address, mac))
+    }
+
+    /// Returns the tunnel end to which a forwarding entry of a VXLAN interface leads.
+    fn remote(self, interface: &str, address: Mac) -> Option<IpAddr> {
+        let mut entries = self.own.network.forwarding.iter();
+        let entry = entries.find(|entry| entry.mac == address && entry.interface == interface);
+        entry?.remote
     }
 
     /// Returns the first rule that drops packets in a chain of the family `netdev` on the interface

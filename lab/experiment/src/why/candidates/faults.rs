@@ -23,7 +23,8 @@ pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<
         } => match cause {
             Cause::Kernel { fault, .. }
             | Cause::Counter { fault, .. }
-            | Cause::NotReceived { fault, .. } => (namespace, fault.as_ref()),
+            | Cause::NotReceived { fault, .. }
+            | Cause::Unknown { fault } => (namespace, fault.as_ref()),
             Cause::Waiting { neighbour } => {
                 let Some(target) = plan.namespace(namespace) else {
                     return Vec::new();
@@ -33,7 +34,7 @@ pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<
                     interface.and_then(|dev| known_neighbour(plan, target, *neighbour, dev));
                 return change.into_iter().collect();
             }
-            Cause::Rule { .. } | Cause::Unknown => return Vec::new(),
+            Cause::Rule { .. } => return Vec::new(),
         },
         Fact::Reached {
             namespace,
@@ -152,6 +153,12 @@ fn object_changes(
             neighbour,
             address,
         } => return tunnel_changes(plan, target, interface, *neighbour, *address),
+        Fault::VxlanRemote {
+            interface,
+            neighbour,
+            address,
+            ..
+        } => return tunnel_changes(plan, target, interface, *neighbour, Some(*address)),
         Fault::VirtualServer { address, .. } => Some(ProposedChange::EnableRealServers {
             namespace: namespace(),
             server: *address,

@@ -184,11 +184,22 @@ fn bridge_port_settings_name_their_ports() {
         };
         assert_eq!(kind_and_fault(&plan, &flight).1, Some(unknown));
     }
+    let mut unreported = drop("br_flood");
+    unreported.end = PathEnd::Unknown;
+    let fault_of_end = |plan: &Plan| match cause(plan, &unreported) {
+        Cause::Unknown { fault } => fault,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(
+        fault_of_end(&plan),
+        Some(Fault::UnknownHardwareAddress { .. })
+    ));
     node(&mut plan).forwarding.push(Forwarding {
         dev: port(),
         mac: mac(1),
         to: ForwardingTarget::Port,
     });
+    assert_eq!(fault_of_end(&plan), None);
     assert_eq!(fault(&plan), Some(unexplained));
     assert_eq!(at_ingress(&plan), (DropKind::BridgeIngress, None));
     node(&mut plan).links[3].port.locked = true;
@@ -257,6 +268,46 @@ fn vxlan_without_entry_names_neighbour() {
         to: ForwardingTarget::Remote("10.0.0.2".parse().unwrap()),
     });
     assert_eq!(seen(&plan), (DropKind::VxlanNoRemote, None));
+    let unanswered = received("10.244.1.9", dropped("NEIGH_FAILED", "neigh_invalidate"));
+    let remote = Fault::VxlanRemote {
+        interface: "flannel.1".to_owned(),
+        neighbour: "10.244.1.0".parse().unwrap(),
+        address: mac(99),
+        remote: "10.0.0.2".parse().unwrap(),
+    };
+    assert_eq!(
+        kind_and_fault(&plan, &unanswered),
+        (DropKind::NeighbourFailed, Some(remote))
+    );
+}
+
+#[test]
+fn packet_behind_bridge_names_static_entry() {
+    let mut plan = plan();
+    let header = PacketHeader {
+        ttl: 64,
+        length: 60,
+        dont_fragment: true,
+        destination_mac: Some(mac(32)),
+    };
+    assert_eq!(link_fault(&plan, "cni0", header), None);
+    node(&mut plan).forwarding.push(Forwarding {
+        dev: "veth-a".to_owned(),
+        mac: mac(32),
+        to: ForwardingTarget::StickyPort,
+    });
+    let end = |pod: &str| InterfaceName {
+        namespace: pod.to_owned(),
+        interface: "eth0".to_owned(),
+    };
+    let fault = Fault::HardwareAddress {
+        address: mac(32),
+        owner: Some(end("pod-b")),
+        receiver: end("pod-a"),
+        neighbour: None,
+        bridge: Some("cni0".to_owned()),
+    };
+    assert_eq!(link_fault(&plan, "cni0", header), Some(fault));
 }
 
 /// Returns the fault of the link behind the interface that sent a packet.

@@ -147,6 +147,15 @@ pub(super) fn render_fault(fault: &Fault) -> String {
             neighbour,
             address: None,
         } => format!("{interface} has no entry for the neighbour {neighbour}"),
+        Fault::VxlanRemote {
+            interface,
+            neighbour,
+            address,
+            remote,
+        } => format!(
+            "no reply from {remote}, the tunnel end to which {interface} sends frames to {address}, \
+             the hardware address of the neighbour {neighbour}"
+        ),
         Fault::IpsecPolicy { destination } => {
             format!("an IPsec policy (xfrm) refused the packet to {destination}")
         }

@@ -284,22 +284,27 @@ fn render_loss(fact: &Fact) -> String {
         }
         Cause::NotReceived { interface, fault } => {
             let interface = interface.as_deref().unwrap_or("?");
-            let fault = fault.as_ref();
-            let fault =
-                fault.map_or_else(String::new, |fault| format!(": {}", render_fault(fault)));
             format!(
                 "{packet} to {destination} left {namespace} through {interface} and was not \
-                 received{fault}"
+                 received{}",
+                after_colon(fault.as_ref())
             )
         }
         Cause::Waiting { neighbour } => format!(
             "{packet} to {destination} was still queued in {namespace}, waiting for the hardware \
              address of {neighbour}"
         ),
-        Cause::Unknown => format!(
-            "{packet} to {destination} reached {namespace}{through}, and its end was not recorded"
+        Cause::Unknown { fault } => format!(
+            "{packet} to {destination} reached {namespace}{through}, and its end was not \
+             recorded{}",
+            after_colon(fault.as_ref())
         ),
     }
+}
+
+/// Renders an object at fault after a colon.
+fn after_colon(fault: Option<&Fault>) -> String {
+    fault.map_or_else(String::new, |fault| format!(": {}", render_fault(fault)))
 }
 
 /// Renders the cause of a drop, and the sysctls that control it.

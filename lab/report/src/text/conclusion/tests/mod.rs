@@ -243,6 +243,12 @@ fn facts_other_objects_at_fault_are_named() {
         neighbour: "10.244.1.0".parse().unwrap(),
         address: address.map(|address| address.parse().unwrap()),
     };
+    let remote = Fault::VxlanRemote {
+        interface: "flannel.1".to_owned(),
+        neighbour: "10.244.1.0".parse().unwrap(),
+        address: "0a:58:00:00:00:63".parse().unwrap(),
+        remote: "192.168.50.77".parse().unwrap(),
+    };
     let ingress = Fault::IngressRule {
         rule: rule(),
         device: "eth0".to_owned(),
@@ -255,6 +261,12 @@ fn facts_other_objects_at_fault_are_named() {
     insta::assert_snapshot!(render([
         neighbour(DropKind::NeighbourFailed, "NEIGH_FAILED"),
         neighbour(DropKind::NeighbourQueue, "NEIGH_QUEUEFULL"),
+        drop(
+            DropKind::NeighbourFailed,
+            "NEIGH_FAILED",
+            "neigh_invalidate",
+            remote
+        ),
         neighbour(DropKind::NeighbourEntry, "NEIGH_CREATEFAIL"),
         drop(DropKind::TooBig, "PKT_TOO_BIG", "ip_forward", mtu),
         drop(DropKind::TtlExpired, "IP_INHDR", "ip_forward", ttl(None)),
@@ -330,6 +342,11 @@ fn facts_packet_not_received_names_link() {
     let down = Fault::Down {
         interface: interface("node-2"),
     };
+    let silent = Fault::UnknownHardwareAddress {
+        bridge: "cni0".to_owned(),
+        port: "veth-a".to_owned(),
+        address: None,
+    };
     let not_received = |fault| {
         let interface = Some("eth1".to_owned());
         lost(None, Cause::NotReceived { interface, fault })
@@ -341,6 +358,13 @@ fn facts_packet_not_received_names_link() {
         not_received(Some(hardware(node_3(), Some("10.0.0.2"), None))),
         not_received(Some(hardware(node_3(), None, Some("cni0")))),
         not_received(Some(hardware(None, None, None))),
+        lost(None, Cause::Unknown { fault: None }),
+        lost(
+            None,
+            Cause::Unknown {
+                fault: Some(silent)
+            }
+        ),
     ]));
 }
 
