@@ -283,7 +283,7 @@ fn bisect_dumps_lists_differences_not_tried() {
 
 #[test]
 fn bisect_dumps_finds_interface_that_is_down() {
-    let (code, text) = bisect_after_command("ip link set cni0 down");
+    let (code, text) = bisect_after_command("ip link set cbr0 down");
     assert_eq!(code, Some(0), "{text}");
     assert_output_snapshot!(text);
 }

@@ -54,8 +54,8 @@ pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) 
 }
 
 /// Chains that kube-proxy writes in iptables mode, in which it has no virtual servers (kubernetes
-/// v1.30, `pkg/proxy/iptables/proxier.go`, `servicePortPolicyClusterChainNamePrefix`).
-const IPTABLES_MODE: &str = "\n:KUBE-SVC-";
+/// v1.30, `pkg/proxy/iptables/proxier.go`, `servicePortEndpointChainNamePrefix`).
+const IPTABLES_MODE: &str = "\n:KUBE-SEP-";
 
 /// Returns the formats of the files, and those whose state the files show. Tables of nftables show
 /// the rules of iptables-nft.
