@@ -23,7 +23,10 @@ fn describe(path: &str, text: &str) -> String {
     for gap in &sections.gaps {
         let line = gap.line.map(|line| format!("line {line}: "));
         let line = line.unwrap_or_default();
-        lines.push(format!("gap: {line}{}; {}", gap.reason, gap.affects));
+        let Skipped {
+            reason, affects, ..
+        } = &gap.skipped;
+        lines.push(format!("gap: {line}{reason}; {affects}"));
     }
     if !sections.hosts.is_empty() {
         lines.push(format!("hosts: {}", sections.hosts.join(" ")));

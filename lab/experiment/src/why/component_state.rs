@@ -5,11 +5,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ipnetwork::IpNetwork;
+
 use super::change::{Origin, ProposedChange};
 use super::request::WhyRequest;
 use crate::bisect::{Difference, Kind};
 use svclab_dump::Owner;
-use svclab_model::plan::{NFTABLES_TABLE, Namespace, Plan, Route};
+use svclab_model::plan::{Link, NFTABLES_TABLE, Namespace, Plan, Route};
+use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_ruleset::iptables::chains::{Chains, TableChains};
 use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::Table;
@@ -110,6 +113,11 @@ impl ComponentState {
                 key,
             } => self.writes_element(namespace, table, set, key),
             ProposedChange::DeleteRoute { namespace, route } => self.writes_route(namespace, route),
+            ProposedChange::DeleteAddress {
+                namespace,
+                link,
+                address,
+            } => self.writes_address(namespace, link, *address),
             _ => false,
         };
         if is_written {
@@ -234,6 +242,14 @@ impl ComponentState {
         let has_device = known.links.iter().any(|link| link.name == route.dev);
         !has_device || routes.any(|own| own == route)
     }
+
+    /// Whether kube-proxy binds the address again.
+    fn writes_address(&self, namespace: &str, link: &str, address: IpNetwork) -> bool {
+        let links = self.namespace(namespace).map(|known| &known.links);
+        let own = links.map(|links| links.iter().find(|own| own.name == link));
+        let has_address = |own: &Link| own.addresses.contains(&address);
+        link == DUMMY && own.is_none_or(|own| own.is_none_or(has_address))
+    }
 }
 
 fn component_prefix(name: &str) -> Option<&'static str> {
@@ -342,6 +358,17 @@ mod tests {
             let change = delete_rule(chain, rule);
             assert_eq!(state(rules).origin(&change), with_component, "{change}");
             assert_eq!(state("").origin(&change), without, "{change}");
+        }
+        for (link, expected) in [
+            ("kube-ipvs0", Origin::Generated),
+            ("eth0", Origin::Configured),
+        ] {
+            let change = ProposedChange::DeleteAddress {
+                namespace: "node-1".to_owned(),
+                link: link.to_owned(),
+                address: "10.96.0.1/32".parse().expect("an address"),
+            };
+            assert_eq!(state("").origin(&change), expected);
         }
         let flag = ProposedChange::MasqueradeAll;
         assert_eq!(state(rules).origin(&flag), Origin::Configured);
