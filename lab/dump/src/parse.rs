@@ -52,7 +52,6 @@ impl NodeDump {
                 continue;
             };
             let text = Text::new(text);
-            let mut problems = Vec::new();
             let first_file = dump.files.get(&format).cloned();
             let mut second = Self::default();
             let into = if first_file.is_some() {
@@ -60,30 +59,7 @@ impl NodeDump {
             } else {
                 &mut dump
             };
-            match detected {
-                None if format.is_never_empty() && text.trim_ascii().is_empty() => {
-                    problems.push(Problem::new(ProblemKind::EmptyFile(format), 0..0));
-                }
-                None if is_json(&text) && !reads_json(format) => {
-                    let end = text.find('\n').unwrap_or(text.len());
-                    problems.push(Problem::new(ProblemKind::Json(format), 0..end));
-                }
-                Some(looks) if !format.is_compatible_with(looks) => {
-                    let first = lines(&text).find(|line| {
-                        Format::detect(line.text).is_some_and(|line| line.is_compatible_with(looks))
-                    });
-                    let range = first.map_or(0..0, |line| line.start..line.end());
-                    let named = format;
-                    problems.push(Problem::new(
-                        ProblemKind::FormatMismatch {
-                            named,
-                            content: looks,
-                        },
-                        range,
-                    ));
-                }
-                _ => into.parse_file(format, &text, &mut problems),
-            }
+            let problems = into.parse_checked(format, detected, &text);
             match first_file {
                 Some(first) => {
                     let merged = merge::merge(&mut dump, second, format);
@@ -103,46 +79,50 @@ impl NodeDump {
             });
         }
         dump.check_sets(&mut parsed);
-        let mut places = BTreeSet::new();
-        let mut lost_table_lines = BTreeSet::new();
-        for file in parsed {
-            let ParsedFile {
-                id,
-                text,
-                mut problems,
-                ..
-            } = file;
-            problems.sort_by_key(|problem| problem.range.start);
-            let name = sources.get(id).map_or("", Source::name);
-            let lines = problem_lines(&text, &problems).map(|line| (name.to_owned(), line));
-            for (place, problem) in lines.zip(&problems) {
-                if problem.kind.loses_table() {
-                    lost_table_lines.insert(place.clone());
-                }
-                places.insert(place);
-            }
-            let shown = problems.iter().take(MAX_REPORTED);
-            diagnostics.extend(shown.map(|problem| problem.diagnostic(id, &text)));
-            let hidden = &problems[problems.len().min(MAX_REPORTED)..];
-            if !hidden.is_empty() {
-                let name = sources.get(id).map_or("", Source::name);
-                let message = format!("{name}: {} {NOT_SHOWN}", hidden.len());
-                let is_error = |problem: &Problem| problem.diagnostic(id, "").is_error();
-                diagnostics.push(if hidden.iter().any(is_error) {
-                    Diagnostic::error(message)
-                } else {
-                    Diagnostic::warning(message)
-                });
-            }
-        }
-        ParsedDump {
+        let mut read = ParsedDump {
             dump,
             sources,
             diagnostics,
             gaps: Vec::new(),
-            problem_lines: places,
-            lost_table_lines,
+            problem_lines: BTreeSet::new(),
+            lost_table_lines: BTreeSet::new(),
+        };
+        for file in parsed {
+            read.add_problems(file);
         }
+        read
+    }
+
+    /// Parses a file if its content can have the format. Returns the problems.
+    fn parse_checked(
+        &mut self,
+        format: Format,
+        detected: Option<Format>,
+        text: &Text,
+    ) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        match detected {
+            None if format.is_never_empty() && text.trim_ascii().is_empty() => {
+                problems.push(Problem::new(ProblemKind::EmptyFile(format), 0..0));
+            }
+            None if is_json(text) && !reads_json(format) => {
+                let end = text.find('\n').unwrap_or(text.len());
+                problems.push(Problem::new(ProblemKind::Json(format), 0..end));
+            }
+            Some(looks) if !format.is_compatible_with(looks) => {
+                let first = lines(text).find(|line| {
+                    Format::detect(line.text).is_some_and(|line| line.is_compatible_with(looks))
+                });
+                let range = first.map_or(0..0, |line| line.start..line.end());
+                let mismatch = ProblemKind::FormatMismatch {
+                    named: format,
+                    content: looks,
+                };
+                problems.push(Problem::new(mismatch, range));
+            }
+            _ => self.parse_file(format, text, &mut problems),
+        }
+        problems
     }
 
     /// Reports rules that refer to missing sets, if the dump has sets.
@@ -168,6 +148,40 @@ impl NodeDump {
                 }
             }
         }
+    }
+}
+
+impl ParsedDump {
+    /// Adds the problems of a file as diagnostics.
+    fn add_problems(&mut self, file: ParsedFile) {
+        let ParsedFile {
+            id,
+            text,
+            mut problems,
+            ..
+        } = file;
+        problems.sort_by_key(|problem| problem.range.start);
+        let name = self.sources.get(id).map_or("", Source::name).to_owned();
+        let lines = problem_lines(&text, &problems).map(|line| (name.clone(), line));
+        for (place, problem) in lines.zip(&problems) {
+            if problem.kind.loses_table() {
+                self.lost_table_lines.insert(place.clone());
+            }
+            self.problem_lines.insert(place);
+        }
+        let (shown, hidden) = problems.split_at(problems.len().min(MAX_REPORTED));
+        let shown = shown.iter().map(|problem| problem.diagnostic(id, &text));
+        self.diagnostics.extend(shown);
+        if hidden.is_empty() {
+            return;
+        }
+        let message = format!("{name}: {} {NOT_SHOWN}", hidden.len());
+        let is_error = |problem: &Problem| problem.diagnostic(id, "").is_error();
+        self.diagnostics.push(if hidden.iter().any(is_error) {
+            Diagnostic::error(message)
+        } else {
+            Diagnostic::warning(message)
+        });
     }
 }
 

@@ -437,7 +437,7 @@ fn is_private(address: IpAddr) -> bool {
 /// Returns the lines without neighbours that the kernel creates when it sends to a group.
 fn without_kernel_neighbours(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.contains("NOARP"));
-    lines.map(|line| format!("{line}\n")).collect()
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub enum DumpFilesError {
     #[error(
         "{name}: no file contains output of a supported program, such as iptables-save, ipset \
          save, nft list ruleset, ipvsadm -Sn, ip addr, ip route, ip rule or sysctl -a{}",
-        gaps.iter().take(MAX_SHOWN_GAPS).map(|gap| format!("\n{}", gap.describe())).collect::<String>()
+        list_gaps(gaps)
     )]
     NoKnownFile {
         /// Path of the directory or the archive.
@@ -117,6 +117,13 @@ pub enum DumpFilesError {
         /// Error of the operating system.
         source: FileError,
     },
+}
+
+/// Lists the first gaps, each in a line of its own.
+fn list_gaps(gaps: &[Gap]) -> String {
+    let shown = gaps.iter().take(MAX_SHOWN_GAPS).map(Gap::describe);
+    let lines: Vec<String> = std::iter::once(String::new()).chain(shown).collect();
+    lines.join("\n")
 }
 
 impl DumpFiles {

@@ -73,22 +73,25 @@ pub(super) fn command(path: &str) -> Option<(String, Command)> {
 
 /// Returns the format that an empty file of a collector has, if the program can print nothing.
 pub(super) fn empty_format(path: &str) -> Option<Format> {
-    let format = match command(path) {
-        Some((_, command)) => match command.content {
+    let format = if let Some((_, command)) = command(path) {
+        match command.content {
             Some(Content::State(format)) if command.reduced_by.is_none() => Some(format),
             _ => None,
-        },
-        None => {
-            let name = file_name(path);
-            let name = name.strip_suffix(".txt").unwrap_or(name);
-            let name = name.replace("ipv6", "ip6");
-            let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-            let mut names = COLLECTOR_NAMES.iter();
-            let found = names.find(|(known, _)| *known == letters);
-            found.map(|(_, format)| *format)
         }
+    } else {
+        collector_format(file_name(path))
     };
     format.filter(|format| !format.is_never_empty())
+}
+
+/// Returns the format of a file that a collector names.
+fn collector_format(name: &str) -> Option<Format> {
+    let name = name.strip_suffix(".txt").unwrap_or(name);
+    let name = name.replace("ipv6", "ip6");
+    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    let mut names = COLLECTOR_NAMES.iter();
+    let found = names.find(|(known, _)| *known == letters);
+    found.map(|(_, format)| *format)
 }
 
 /// Whether a file is a copy of a file on the node's disk. Such a file does not show the state of the

@@ -25,7 +25,7 @@ pub enum BisectError {
         /// Name of the bad side.
         bad: String,
         /// Differences that no lab contains.
-        not_tried: Vec<String>,
+        not_tried: Box<[String]>,
     },
     /// The results of both sides cannot be separated.
     #[error(
@@ -44,7 +44,7 @@ pub enum BisectError {
         /// Outcomes of the probes in good.
         outcomes: String,
         /// Differences that no lab contains.
-        not_tried: Vec<String>,
+        not_tried: Box<[String]>,
     },
     /// The sides have no common probe, or not the requested one.
     #[error("{good} and {bad} have no common probe{}", requested_hint(requested.as_ref(), common))]
@@ -168,7 +168,7 @@ mod tests {
             bad: bad.clone(),
             differences: describe_count(3),
             outcomes: "call connected to pod/default/web".to_owned(),
-            not_tried: Vec::new(),
+            not_tried: Box::default(),
         };
         let untried = vec!["only in bad: `qdisc netem` of eth0".to_owned()];
         let no_probe = |wanted: Option<&str>, common: &[&str]| BisectError::NoProbe {
@@ -183,12 +183,12 @@ mod tests {
             BisectError::NoDifferences {
                 good: good.clone(),
                 bad: bad.clone(),
-                not_tried: Vec::new(),
+                not_tried: Box::default(),
             },
             BisectError::NoDifferences {
                 good: good.clone(),
                 bad: bad.clone(),
-                not_tried: untried,
+                not_tried: untried.into(),
             },
             no_probe(None, &[]),
             no_probe(Some("call"), &[]),

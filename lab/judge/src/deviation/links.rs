@@ -254,11 +254,11 @@ fn is_switched(name: &str, value: &str, changed: &BTreeMap<&str, (String, &Strin
     let mut switches = FORWARDING_SWITCHES
         .iter()
         .filter(|(prefix, switch)| name.starts_with(prefix) && name != *switch);
-    let Some((_, switched)) = switches.find_map(|(_, switch)| changed.get(switch)) else {
+    let Some((_, state)) = switches.find_map(|(_, switch)| changed.get(switch)) else {
         return false;
     };
     match name.rsplit_once('.') {
-        Some((_, "forwarding")) => value == *switched,
-        _ => name == "net.ipv4.conf.all.accept_redirects" && (value == "0") != (*switched == "0"),
+        Some((_, "forwarding")) => value == *state,
+        _ => name == "net.ipv4.conf.all.accept_redirects" && (value == "0") != (*state == "0"),
     }
 }

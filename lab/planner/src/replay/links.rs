@@ -233,6 +233,31 @@ fn find_link_mut<'p>(plan: &'p mut Plan, namespace: &str, name: &str) -> Option<
     found.links.iter_mut().find(|link| link.name == name)
 }
 
+/// Replaces the settings of a vxlan device. Other kinds stay.
+fn replace_tunnel(planned: &mut LinkKind, dumped: &LinkDetails, links: &Links) {
+    let LinkKind::Vxlan {
+        vni,
+        port,
+        dev,
+        local,
+    } = planned
+    else {
+        return;
+    };
+    let number = |name| dumped.detail(name).and_then(|text| text.parse().ok());
+    *vni = number("id").unwrap_or(*vni);
+    let udp = dumped.detail("dstport").and_then(|text| text.parse().ok());
+    *port = udp.unwrap_or(*port);
+    let address = dumped.detail("local").and_then(|text| text.parse().ok());
+    *local = address.unwrap_or(*local);
+    let underlay = dumped
+        .detail("dev")
+        .filter(|name| links.contains_key(*name));
+    if let Some(underlay) = underlay {
+        underlay.clone_into(dev);
+    }
+}
+
 struct LinkReplacer<'a> {
     plan: &'a mut Plan,
     node: &'a str,
@@ -282,24 +307,7 @@ impl LinkReplacer<'_> {
             });
             link.bridge = bridge.map(str::to_owned);
             if let Some(kind) = kinds.and_then(|kinds| kinds.get(&link.name)) {
-                if let LinkKind::Vxlan {
-                    vni,
-                    port,
-                    dev,
-                    local,
-                } = &mut link.kind
-                {
-                    let number = |name| kind.detail(name).and_then(|text| text.parse().ok());
-                    *vni = number("id").unwrap_or(*vni);
-                    let udp = kind.detail("dstport").and_then(|text| text.parse().ok());
-                    *port = udp.unwrap_or(*port);
-                    let address = kind.detail("local").and_then(|text| text.parse().ok());
-                    *local = address.unwrap_or(*local);
-                    let underlay = kind.detail("dev").filter(|name| links.contains_key(*name));
-                    if let Some(underlay) = underlay {
-                        underlay.clone_into(dev);
-                    }
-                }
+                replace_tunnel(&mut link.kind, kind, links);
             }
             let mtu = dumped
                 .attributes

@@ -259,12 +259,9 @@ fn parse_json(text: &Text, problems: &mut Vec<Problem>) -> Vec<Entry> {
             invalid(object.mac, "a link-layer address");
             continue;
         };
-        let remote = match object.dst.map(str::parse).transpose() {
-            Ok(remote) => remote,
-            Err(_) => {
-                invalid(object.dst.unwrap_or_default(), "an IP address");
-                continue;
-            }
+        let Ok(remote) = object.dst.map(str::parse).transpose() else {
+            invalid(object.dst.unwrap_or_default(), "an IP address");
+            continue;
         };
         let Some(state) = State::from_name(object.state) else {
             invalid(object.state, "`static` or `permanent`");

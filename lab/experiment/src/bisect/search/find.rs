@@ -42,7 +42,7 @@ pub async fn find(
         return Err(BisectError::NoDifferences {
             good: task.good_name.clone(),
             bad: task.bad_name.clone(),
-            not_tried: task.not_tried.clone(),
+            not_tried: task.not_tried.clone().into(),
         });
     }
     let mut trials = BisectionRun {

@@ -106,7 +106,7 @@ pub(super) fn flannel_settings(failures: &Failures<'_>) -> Vec<ProposedChange> {
     let nodes = failures.cluster.nodes.iter();
     let pods: Vec<IpNetwork> = nodes
         .flat_map(|node| node.pod_cidrs.iter().copied())
-        .filter(|network| network.is_ipv4())
+        .filter(IpNetwork::is_ipv4)
         .collect();
     let is_outside = |network: &IpNetwork| match network.ip() {
         IpAddr::V4(ip) => !flannel.network.contains(ip),

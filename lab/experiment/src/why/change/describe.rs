@@ -107,12 +107,10 @@ impl fmt::Display for ProposedChange {
                 "undo the manual changes on {node} (restart kube-proxy, which regenerates its \
                  rules)"
             ),
-            Self::RestartProxy { node } => {
-                write!(
-                    f,
-                    "restart kube-proxy on {node}, which regenerates its rules"
-                )
-            }
+            Self::RestartProxy { node } => write!(
+                f,
+                "restart kube-proxy on {node}, which regenerates its rules"
+            ),
             Self::UseOwnSource { .. }
             | Self::KeepSource { .. }
             | Self::SkipOwnSource { .. }

@@ -247,7 +247,7 @@ fn replay_tunnel_entries_show_faults() {
     );
     let without = |text: &str, part: &str| -> String {
         let lines = text.lines().filter(|line| !line.contains(part));
-        lines.map(|line| format!("{line}\n")).collect()
+        lines.flat_map(|line| [line, "\n"]).collect()
     };
     let elsewhere = FORWARDING.replace("dst 10.0.0.2", "dst 10.0.0.77");
     let to_other = FORWARDING.replace("dst 10.0.0.2", "dst 10.0.0.3");
@@ -340,8 +340,8 @@ fn replay_dump_of_lab_needs_no_proof() {
         .replace("veth222", "vethb");
     let neighbours = "10.0.0.2 dev eth0 lladdr 52:54:00:00:00:77 PERMANENT\n";
     let (plan, report) = replay(&[&dump(&links, neighbours, "", "")]);
-    let lines = describe(&plan);
-    assert!(lines.contains(&"10.0.0.2 dev eth0 is 52:54:00:00:00:77".to_owned()));
+    let described = describe(&plan);
+    assert!(described.contains(&"10.0.0.2 dev eth0 is 52:54:00:00:00:77".to_owned()));
     assert!(report.omitted.is_empty(), "{report}");
 }
 
@@ -369,7 +369,7 @@ fn replay_unknown_ports_are_reported() {
     let forwarding: String = FORWARDING
         .lines()
         .filter(|line| line.contains("flannel"))
-        .map(|line| format!("{line}\n"))
+        .flat_map(|line| [line, "\n"])
         .collect();
     let equal = PORTS.replace("hairpin on", "hairpin off");
     let (plan, report) = replay(&[&dump(LINKS, NEIGHBOURS, &forwarding, &equal)]);

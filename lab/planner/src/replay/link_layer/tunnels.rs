@@ -168,6 +168,9 @@ fn peers(namespace: &Namespace, dev: &str) -> Vec<Peer> {
 
 /// Returns the peers' link-layer addresses in the plan by those in the dump. An address that a
 /// neighbour and a forwarding entry agree about is certain. Of two that disagree, the forwarding
+/// Function that returns the dumped addresses that may be those of a peer.
+type Candidates<'a> = dyn Fn(&Peer) -> Vec<Mac> + 'a;
+
 /// entry counts, because the neighbour may belong to another node.
 fn match_peers(
     peers: &[Peer],
@@ -196,7 +199,7 @@ fn match_peers(
         let own = by_neighbour(peer).into_iter();
         own.filter(|mac| entries.contains(mac)).collect()
     };
-    let sources: [&dyn Fn(&Peer) -> Vec<Mac>; 3] = [&agreed, &by_entry, &by_neighbour];
+    let sources: [&Candidates<'_>; 3] = [&agreed, &by_entry, &by_neighbour];
     for candidates in sources {
         for peer in peers {
             let mut free = candidates(peer);

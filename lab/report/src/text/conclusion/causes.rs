@@ -91,45 +91,11 @@ pub(super) fn render_fault(fault: &Fault) -> String {
                 render_interface(receiver)
             )
         }
-        Fault::Hairpin { bridge, port } => format!(
-            "the bridge {bridge} sends no frame back through the port {port} that received it, \
-             because hairpin mode is off"
-        ),
-        Fault::BridgePort {
-            bridge,
-            port,
-            down: true,
-        } => format!("the port {port} of the bridge {bridge} is down"),
-        Fault::BridgePort { bridge, port, .. } => format!(
-            "the bridge {bridge} did not use the port {port} to the destination: the port is \
-             isolated or not forwarding, and the kernel does not report which"
-        ),
-        Fault::IsolatedPorts {
-            bridge,
-            ingress,
-            port,
-        } => format!(
-            "the bridge {bridge} sends no frame from the port {ingress} to the port {port}, \
-             because both are isolated"
-        ),
-        Fault::UnknownHardwareAddress {
-            bridge,
-            port,
-            address,
-        } => {
-            let address = address.map_or_else(
-                || "the hardware address of the destination".to_owned(),
-                |address| address.to_string(),
-            );
-            format!(
-                "the bridge {bridge} has no entry for {address}, and the port {port} to the \
-                 destination does not flood"
-            )
-        }
-        Fault::LockedPort { bridge, port } => format!(
-            "the port {port} of the bridge {bridge} is locked, and the bridge has no entry for the \
-             source hardware address of the frame"
-        ),
+        Fault::Hairpin { .. }
+        | Fault::BridgePort { .. }
+        | Fault::IsolatedPorts { .. }
+        | Fault::UnknownHardwareAddress { .. }
+        | Fault::LockedPort { .. } => render_port_fault(fault),
         Fault::Down { interface } => format!("{} is down", render_interface(interface)),
         Fault::Dummy { interface } => {
             format!("the dummy interface {interface} discards all packets")
@@ -169,6 +135,52 @@ pub(super) fn render_fault(fault: &Fault) -> String {
         Fault::VirtualServer { address, .. } => {
             format!("all real servers of the IPVS virtual server {address} have weight 0")
         }
+    }
+}
+
+/// Renders a bridge port at fault.
+fn render_port_fault(fault: &Fault) -> String {
+    match fault {
+        Fault::Hairpin { bridge, port } => format!(
+            "the bridge {bridge} sends no frame back through the port {port} that received it, \
+             because hairpin mode is off"
+        ),
+        Fault::BridgePort {
+            bridge,
+            port,
+            down: true,
+        } => format!("the port {port} of the bridge {bridge} is down"),
+        Fault::BridgePort { bridge, port, .. } => format!(
+            "the bridge {bridge} did not use the port {port} to the destination: the port is \
+             isolated or not forwarding, and the kernel does not report which"
+        ),
+        Fault::IsolatedPorts {
+            bridge,
+            ingress,
+            port,
+        } => format!(
+            "the bridge {bridge} sends no frame from the port {ingress} to the port {port}, \
+             because both are isolated"
+        ),
+        Fault::UnknownHardwareAddress {
+            bridge,
+            port,
+            address,
+        } => {
+            let address = address.map_or_else(
+                || "the hardware address of the destination".to_owned(),
+                |address| address.to_string(),
+            );
+            format!(
+                "the bridge {bridge} has no entry for {address}, and the port {port} to the \
+                 destination does not flood"
+            )
+        }
+        Fault::LockedPort { bridge, port } => format!(
+            "the port {port} of the bridge {bridge} is locked, and the bridge has no entry for the \
+             source hardware address of the frame"
+        ),
+        _ => String::new(),
     }
 }
 

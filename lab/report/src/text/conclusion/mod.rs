@@ -31,24 +31,7 @@ fn render_fact(fact: &Fact) -> String {
             no_route,
             fault,
         } => render_unsent(namespace, error.as_deref(), *no_route, fault.as_ref()),
-        Fact::Reached {
-            packet,
-            namespace,
-            destination,
-            source,
-        } => {
-            let packet = packet.label();
-            let destination = if destination.name.as_ref() == Some(namespace) {
-                format_address(destination.address)
-            } else {
-                render_address(destination)
-            };
-            let source = source.as_ref();
-            let source = source.map_or_else(String::new, |source| {
-                format!(", from {}", render_address(source))
-            });
-            format!("{packet} reached {namespace} at {destination}{source}")
-        }
+        Fact::Reached { .. } => render_reached(fact),
         Fact::Rejected {
             packet,
             namespace,
@@ -91,14 +74,11 @@ fn render_fact(fact: &Fact) -> String {
             bypassed,
         } => {
             let addresses = render_unexpected(source, destination.as_ref());
-            let reset = if *reset {
-                format!("; {namespace} replied with RST")
-            } else {
-                String::new()
-            };
+            let reset = reset.then(|| format!("; {namespace} replied with RST"));
             format!(
-                "{} reached {namespace} {addresses}{reset}{}",
+                "{} reached {namespace} {addresses}{}{}",
                 packet.label(),
+                reset.unwrap_or_default(),
                 render_bypassed(bypassed)
             )
         }
@@ -128,6 +108,30 @@ fn render_fact(fact: &Fact) -> String {
             deviation,
         } => render_deviation(namespace, deviation),
     }
+}
+
+/// Describes a request that reached its destination.
+fn render_reached(fact: &Fact) -> String {
+    let Fact::Reached {
+        packet,
+        namespace,
+        destination,
+        source,
+    } = fact
+    else {
+        return String::new();
+    };
+    let destination = match &destination.name {
+        Some(name) if name == namespace => format_address(destination.address),
+        _ => render_address(destination),
+    };
+    let source = source.as_ref().map(render_address);
+    let source = source.map(|source| format!(", from {source}"));
+    format!(
+        "{} reached {namespace} at {destination}{}",
+        packet.label(),
+        source.unwrap_or_default()
+    )
 }
 
 /// Describes an attempt whose connection the kernel of the source rejected.

@@ -195,6 +195,7 @@ fn facts_sources_at_fault_are_named() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "the list contains all objects")]
 fn facts_other_objects_at_fault_are_named() {
     let neighbour = |kind, reason: &str| {
         let fault = Fault::Neighbour {
