@@ -17,16 +17,12 @@ use svclab_scenario::expectation::ProbeExpectation;
 pub(super) struct Goals(BTreeMap<String, ProbeExpectation>);
 
 impl Goals {
-    /// Returns the results that a case expects of probes that succeed, and a requested result in
-    /// place of that of its probe.
+    /// Returns the results that a case expects of probes whose connections all succeed, and a
+    /// requested result in place of that of its probe. The endpoints and sources of a probe that the
+    /// case expects to fail in part are those of the failure.
     pub(super) fn new(prepared: &Prepared, requested: Option<(&str, &ProbeExpectation)>) -> Self {
         let expected = &prepared.case.expected().expected.probes;
-        let succeed = expected.iter().filter(|(_, result)| {
-            let counts = [result.connected, result.answered].into_iter().flatten();
-            let mut counts = counts.filter(|count| *count != Count::exactly(0));
-            let names_verdict = result.verdicts().iter().any(|(_, count)| count.is_some());
-            !result.any && (!names_verdict || counts.next().is_some())
-        });
+        let succeed = expected.iter().filter(|(_, result)| succeeds(result));
         let mut goals: BTreeMap<String, ProbeExpectation> = succeed
             .map(|(probe, result)| (probe.clone(), result.clone()))
             .collect();
@@ -64,6 +60,18 @@ impl Goals {
         }
         outcome
     }
+}
+
+/// Whether a case expects that all connections of a probe succeed.
+fn succeeds(expected: &ProbeExpectation) -> bool {
+    let verdicts = expected.verdicts();
+    let mut counted = verdicts
+        .iter()
+        .filter_map(|(verdict, count)| Some((*verdict, (*count)?)));
+    let is_success = |(verdict, count): (&str, Count)| {
+        matches!(verdict, "connected" | "answered") != (count == Count::exactly(0))
+    };
+    !expected.any && counted.all(is_success)
 }
 
 impl Outcome {
@@ -157,5 +165,31 @@ impl<'g> GoalCheck<'g> {
         });
         let missing = endpoints.count().max(sources.count());
         u32::try_from(missing).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn succeeds_expected_failures_set_no_goal() {
+        for (expected, is_goal) in [
+            (r#"{"connected": 8, "endpoints": ["a"]}"#, true),
+            (r#"{"connected": 8, "timeout": 0}"#, true),
+            (r#"{"endpoints": ["a"]}"#, true),
+            (r#"{"connected": 4, "reset": 4, "endpoints": ["a"]}"#, false),
+            (r#"{"connected": ">=1", "timeout": ">=1"}"#, false),
+            (r#"{"connected": 0}"#, false),
+            (r#"{"timeout": 8}"#, false),
+        ] {
+            let parsed: ProbeExpectation = serde_json::from_str(expected).expect("an expectation");
+            assert_eq!(succeeds(&parsed), is_goal, "{expected}");
+        }
+        let any = ProbeExpectation {
+            any: true,
+            ..ProbeExpectation::default()
+        };
+        assert!(!succeeds(&any));
     }
 }
