@@ -342,6 +342,7 @@ fn collect_node_invalid_arguments_print_usage() {
         run(&["-o"]),
         run(&["--conntrack"]),
         run(&["--conntrack", "all"]),
+        run(&["--redact-key"]),
     ];
     insta::assert_snapshot!(outputs.join("\n"));
 }
