@@ -17,6 +17,7 @@ pub mod expectation;
 pub mod lab;
 pub mod objects;
 mod recognition;
+pub mod redact;
 mod scenario;
 mod sink;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use svclab_ruleset::tool::Format;
 use crate::running::Labs;
 use crate::support::{LAB, project, stderr};
 
-const SCRIPT: &str = include_str!("../../../scripts/collect-node");
+pub const SCRIPT: &str = include_str!("../../../scripts/collect-node");
 
 /// Programs that can be `sh` on the supported nodes.
 const SHELLS: [&[&str]; 3] = [&["dash"], &["busybox", "sh"], &["bash", "--posix"]];
@@ -42,7 +42,7 @@ fn collect(labs: &Labs, shell: &[&str], path: Option<&str>, arguments: &[&str]) 
 }
 
 /// Unpacked files of a bundle.
-struct Bundle {
+pub struct Bundle {
     _directory: tempfile::TempDir,
     directory_path: PathBuf,
 }
@@ -53,7 +53,7 @@ impl Bundle {
         Self::unpack(&output.stdout)
     }
 
-    fn unpack(tarball: &[u8]) -> Self {
+    pub fn unpack(tarball: &[u8]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("tarball");
         std::fs::write(&file, tarball).expect("the file can be written");
@@ -84,7 +84,7 @@ impl Bundle {
     }
 
     /// Returns the texts of all files by name.
-    fn texts(&self) -> BTreeMap<String, String> {
+    pub fn texts(&self) -> BTreeMap<String, String> {
         let entries = std::fs::read_dir(&self.directory_path).expect("a directory");
         let names = entries.map(|entry| entry.expect("an entry").file_name());
         names

@@ -5,4 +5,5 @@ mod collect;
 mod damaged;
 mod diff;
 mod link_layer;
+mod redact;
 pub mod replay;

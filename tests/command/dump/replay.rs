@@ -11,9 +11,15 @@ use crate::support::{LAB, run, stderr, stdout, svclab};
 
 /// Collects a node of a running lab with `scripts/collect-node`.
 pub fn collect_node(runtime: &Runtime, node: &str, bundle: &Path) {
+    collect_node_with(runtime, node, &["sh"], bundle);
+}
+
+/// Collects a node like [`collect_node`], with a program that runs the script.
+pub fn collect_node_with(runtime: &Runtime, node: &str, shell: &[&str], bundle: &Path) {
     let script = std::fs::File::open("scripts/collect-node").expect("the script");
+    let exec = ["exec", node, "--"];
     let output = runtime
-        .svclab(&["exec", node, "--", "sh", "-s", "--", "-o", "-"])
+        .svclab(&[&exec[..], shell, &["-s", "--", "-o", "-"]].concat())
         .stdin(Stdio::from(script))
         .output()
         .expect("the command starts");
@@ -22,7 +28,7 @@ pub fn collect_node(runtime: &Runtime, node: &str, bundle: &Path) {
 }
 
 /// Returns the line with the verdict of each connection.
-fn verdict_lines(output: &Output) -> Vec<String> {
+pub fn verdict_lines(output: &Output) -> Vec<String> {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     verdict_lines_of(output)
 }

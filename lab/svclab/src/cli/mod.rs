@@ -20,7 +20,7 @@ use clap::error::ErrorKind as UsageErrorKind;
 
 use args::{Arguments, Command};
 use cases::{claims, explain, plan, run, verify, why};
-use dumps::{bisect, diff, replay, rules};
+use dumps::{bisect, diff, redact, replay, rules};
 use error::{CliError, CommandResult, Outcome};
 use machine::{doctor, kernel, schema};
 use running::{capture, down, exec, probe, ps, up};
@@ -113,6 +113,7 @@ fn dispatch(arguments: &Arguments) -> CommandResult {
         Command::Bisect(asked) => bisect::bisect(&arguments.common, asked),
         Command::Diff(diff) => diff::diff(diff),
         Command::Replay(asked) => replay::replay(&arguments.common, asked),
+        Command::Redact(asked) => redact::redact(asked),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),
         Command::Schema { format } => schema::schema(*format),

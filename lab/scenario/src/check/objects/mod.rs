@@ -7,3 +7,5 @@ pub(crate) mod kinds;
 pub(crate) mod ports;
 mod selector;
 mod unmodelled_kinds;
+
+pub(crate) use unmodelled_kinds::{PacketEffect, packet_effect};

@@ -3,6 +3,7 @@
 mod bisect;
 mod diff;
 mod machine;
+mod redact;
 mod replay;
 mod rules;
 mod run;
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use bisect::{BisectArguments, BisectFormat};
 pub(crate) use diff::{DiffArguments, DiffFormat};
 pub(crate) use machine::{DoctorArguments, DoctorFormat, KernelCommand, SchemaName};
+pub(crate) use redact::RedactArguments;
 pub(crate) use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
 pub(crate) use rules::RulesArguments;
 pub(crate) use run::{
@@ -33,6 +35,7 @@ pub(crate) use verify::{ReferenceArgument, VerifyArguments, VerifyFormat};
 
 use bisect::BISECT_HELP;
 use diff::DIFF_HELP;
+use redact::REDACT_HELP;
 use replay::REPLAY_HELP;
 use running::{CAPTURE_HELP, EXEC_HELP, UP_HELP};
 
@@ -112,6 +115,9 @@ pub(crate) enum Command {
     /// Build dumped nodes in a lab, send real packets and explain where they went
     #[command(after_help = REPLAY_HELP)]
     Replay(Box<ReplayArguments>),
+    /// Rename addresses and names of Kubernetes objects, like `collect-node --redact-key` in dumps
+    #[command(after_help = REDACT_HELP)]
+    Redact(RedactArguments),
     /// Check which features this machine supports and how to enable the rest
     Doctor(DoctorArguments),
     /// List, fetch and remove kernels for guests

@@ -5,6 +5,7 @@ pub(super) mod diff;
 mod generated;
 mod lab_file;
 mod prepare;
+pub(super) mod redact;
 pub(super) mod replay;
 pub(super) mod rules;
 mod sides;
