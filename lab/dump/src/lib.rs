@@ -7,6 +7,7 @@
 
 pub mod archive;
 pub mod compare;
+mod converted;
 mod difference;
 pub mod folder;
 mod gap;

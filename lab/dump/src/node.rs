@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use super::converted::AS_TEXT;
 use super::gap::Gap;
 use super::proxy::KubeProxySettings;
 use svclab_diagnostic::Diagnostic;
@@ -112,7 +113,9 @@ impl ParsedDump {
     /// `linked_to` contains the targets by file name.
     pub(super) fn redact(&mut self, linked_to: &BTreeMap<String, PathBuf>) {
         let sources = self.sources.iter().map(|(_, source)| {
-            let file = linked_to.get(source.name()).cloned();
+            let name = source.name();
+            let name = name.strip_suffix(AS_TEXT).unwrap_or(name);
+            let file = linked_to.get(name).cloned();
             source.clone().with_link_target(file)
         });
         self.sources = Sources::new(sources.collect());

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use super::converted::convert_json;
 use super::merge;
 use super::node::{File, NOT_SHOWN, NodeDump, ParsedDump};
 use super::recognise::with_family;
@@ -35,7 +36,9 @@ impl NodeDump {
             },
             ..file
         };
-        let files: Vec<File> = files.into_iter().map(sanitize).collect();
+        let mut files: Vec<File> = files.into_iter().map(sanitize).collect();
+        let conversions: Vec<Result<Vec<Problem>, Problem>> =
+            files.iter_mut().map(convert_json).collect();
         let sources: Vec<Source> = files
             .iter()
             .map(|file| Source::from_text(&file.name, &file.text))
@@ -44,7 +47,7 @@ impl NodeDump {
         let mut dump = Self::default();
         let mut parsed: Vec<ParsedFile> = Vec::new();
         let mut diagnostics = Vec::new();
-        for ((id, _), file) in sources.iter().zip(files) {
+        for (((id, _), file), conversion) in sources.iter().zip(files).zip(conversions) {
             let File { name, format, text } = file;
             let detected = Format::detect(&text).map(|looks| with_family(looks, &text));
             let Some(format) = format.or(detected) else {
@@ -59,7 +62,13 @@ impl NodeDump {
             } else {
                 &mut dump
             };
-            let problems = into.parse_checked(format, detected, &text);
+            let problems = match conversion {
+                Ok(mut problems) => {
+                    problems.extend(into.parse_checked(format, detected, &text));
+                    problems
+                }
+                Err(problem) => vec![problem],
+            };
             match first_file {
                 Some(first) => {
                     let merged = merge::merge(&mut dump, second, format);

@@ -12,6 +12,7 @@ pub mod input;
 pub mod ipset;
 pub mod iptables;
 pub mod ipvs;
+pub mod json;
 pub mod link;
 mod mac;
 pub mod neighbour;

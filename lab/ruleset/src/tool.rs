@@ -187,6 +187,9 @@ impl Format {
         if is_json_array(text) {
             return detect_json(text);
         }
+        if is_nft_json(text) {
+            return Some(Self::Nft);
+        }
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         lines.take(64).find_map(detect_line)
     }
@@ -196,7 +199,14 @@ impl Format {
     pub const fn has_json(self) -> bool {
         matches!(
             self,
-            Self::BridgePorts | Self::Forwarding | Self::Neighbours
+            Self::BridgePorts
+                | Self::Forwarding
+                | Self::Neighbours
+                | Self::Links
+                | Self::LinkDetails
+                | Self::Routes(_)
+                | Self::RoutingRules(_)
+                | Self::Nft
         )
     }
 
@@ -332,10 +342,16 @@ fn is_json_array(text: &str) -> bool {
     content.is_some_and(|content| content.trim_ascii_start().starts_with(['{', ']']))
 }
 
-/// Returns the format of a JSON array, from the members of its first object. `None` if the format is
-/// not supported, or the array is empty.
+/// Whether a text is output of `nft -j`: `{"nftables": [`.
+fn is_nft_json(text: &str) -> bool {
+    let content = text.trim_ascii_start().strip_prefix('{');
+    content.is_some_and(|content| content.trim_ascii_start().starts_with("\"nftables\""))
+}
+
+/// Returns the format of a JSON array, from the members of its first object that is not empty.
+/// `None` if the format is not supported, or the array is empty.
 fn detect_json(text: &str) -> Option<Format> {
-    let first = text.split('}').next()?;
+    let first = text.split('}').find(|object| object.contains('"'))?;
     let has = |name: &str| first.contains(&format!("\"{name}\""));
     if has("mac") && (has("ifname") || has("dev")) {
         Some(Format::Forwarding)
@@ -343,9 +359,28 @@ fn detect_json(text: &str) -> Option<Format> {
         Some(Format::Neighbours)
     } else if has("ifname") && has("priority") && has("cost") && !has("linkinfo") {
         Some(Format::BridgePorts)
+    } else if has("ifindex") && has("ifname") && (has("link_type") || has("operstate")) {
+        Some(Format::Links)
+    } else if has("priority") && has("src") {
+        Some(Format::RoutingRules(Family::V4))
+    } else if has("dst") && has("flags") {
+        Some(Format::Routes(if has("pref") || has_ipv6_address(first) {
+            Family::V6
+        } else {
+            Family::V4
+        }))
     } else {
         None
     }
+}
+
+/// Whether one of the strings is an IPv6 address or network.
+fn has_ipv6_address(object: &str) -> bool {
+    let mut strings = object.split('"');
+    strings.any(|text| {
+        text.parse::<IpNetwork>()
+            .is_ok_and(|network| network.is_ipv6())
+    })
 }
 
 #[cfg(test)]
@@ -452,7 +487,24 @@ mod tests {
                 r#"[{"ifindex":4,"ifname":"v","master":"b","priority":32,"cost":2}]"#,
                 Some(Format::BridgePorts),
             ),
-            (r#"[{"dst":"default","dev":"eth0","flags":[]}]"#, None),
+            (
+                r#"[{"dst":"default","dev":"eth0","flags":[]}]"#,
+                Some(Format::Routes(Family::V4)),
+            ),
+            (
+                r#"[{"dst":"default","gateway":"fe80::1","dev":"eth0","flags":[]}]"#,
+                Some(Format::Routes(Family::V6)),
+            ),
+            (
+                r#"[{"priority":0,"src":"all","table":"local"}]"#,
+                Some(Format::RoutingRules(Family::V4)),
+            ),
+            (
+                r#"[{},{"ifindex":1,"ifname":"lo","flags":[],"mtu":65536,"operstate":"UNKNOWN"}]"#,
+                Some(Format::Links),
+            ),
+            (r#"{ "nftables": [{"metainfo":{}}]}"#, Some(Format::Nft)),
+            (r#"{"a":1}"#, None),
             ("[]", None),
             ("", None),
             ("hello\n", None),

@@ -198,17 +198,11 @@ impl Command {
             "iptables" | "iptables-nft" | "iptables-legacy" | "ip6tables" | "ip6tables-nft"
             | "ip6tables-legacy" => command(Some(Content::Unread(&outputs::LISTING))),
             "nft" if has(&["list"]) => {
-                let is_json = arguments.iter().any(|word| is_flag(word, 'j')) || has(&["--json"]);
-                let content = if is_json {
-                    Some(Content::Unread(&outputs::NFT_JSON))
-                } else {
-                    state(Format::Nft)
-                };
                 let list = arguments.iter().skip_while(|word| **word != "list").skip(1);
                 let list: Vec<&str> = list.copied().collect();
                 Self {
                     reduced_by: (list != ["ruleset"]).then(|| format!("list {}", list.join(" "))),
-                    ..command(content)
+                    ..command(state(Format::Nft))
                 }
             }
             "ipset" if has(&["save", "-S", "--save", "-save"]) => command(state(Format::Sets)),
@@ -241,7 +235,6 @@ impl Command {
     /// `ip/ip.c`, `do_cmd`).
     fn parse_ip(arguments: &[&str], depth: usize) -> Self {
         let mut family = None;
-        let mut is_json = false;
         let mut is_detailed = false;
         let mut is_elsewhere = false;
         let mut rest = arguments.iter();
@@ -258,7 +251,6 @@ impl Command {
                     rest.next();
                     is_elsewhere = true;
                 }
-                "-j" | "-json" | "-js" => is_json = true,
                 "-d" | "-details" | "--details" => is_detailed = true,
                 word if word.starts_with('-') => {}
                 word => {
@@ -294,7 +286,6 @@ impl Command {
         };
         let unread = match object {
             _ if is_prefix(object, "xfrm", 1) => Some(&outputs::XFRM),
-            _ if is_json && format.is_some_and(|format| !format.has_json()) => Some(&outputs::JSON),
             _ => None,
         };
         let content = unread
@@ -324,11 +315,6 @@ fn is_prefix(word: &str, name: &str, letters: usize) -> bool {
 /// Whether a word is an option like `-c`, possibly among others: `-lc`.
 fn is_script_option(word: &str) -> bool {
     word.starts_with('-') && !word.starts_with("--") && word.ends_with('c')
-}
-
-/// Whether a word has a one-letter option: `-nj`.
-fn is_flag(word: &str, letter: char) -> bool {
-    word.starts_with('-') && !word.starts_with("--") && word.contains(letter)
 }
 
 fn option_value<'a>(arguments: &[&'a str], names: &[&str]) -> Option<&'a str> {

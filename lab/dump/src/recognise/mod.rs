@@ -37,9 +37,9 @@ pub fn recognise(text: &str) -> Option<Content> {
         .map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let lines: Vec<&str> = lines.take(DECISIVE_LINES).collect();
-    if let Some(output) = outputs::detect_json(text) {
+    if outputs::is_json(text) {
         let format = Format::detect(text).filter(|format| format.has_json());
-        return Some(format.map_or(Content::Unread(output), Content::State));
+        return Some(format.map_or(Content::Unread(&outputs::JSON), Content::State));
     }
     let content = lines.iter().find_map(|line| recognise_line(line))?;
     let fitting = lines.iter().filter(|line| content.fits(line)).count();

@@ -81,11 +81,6 @@ pub(super) const JSON: UnreadOutput = UnreadOutput {
     affects: "the state needs the output without the option `-json`",
     same_as: &[],
 };
-pub(super) const NFT_JSON: UnreadOutput = UnreadOutput {
-    command: "nft -j list ruleset",
-    affects: "the tables need the output without the option `-j`",
-    same_as: &[Format::Nft],
-};
 
 /// Returns the output that a line belongs to. `None` if no such program prints the line.
 pub(super) fn detect_line(line: &str) -> Option<&'static UnreadOutput> {
@@ -102,25 +97,21 @@ pub(super) fn detect_line(line: &str) -> Option<&'static UnreadOutput> {
     }
 }
 
-/// Returns the output that a JSON text is.
-pub(super) fn detect_json(text: &str) -> Option<&'static UnreadOutput> {
-    let text = text.trim_ascii_start();
-    if text.starts_with("{\"nftables\"") || text.starts_with("{ \"nftables\"") {
-        return Some(&NFT_JSON);
-    }
+/// Whether a text is JSON that `ip`, `bridge` or `nft` print.
+pub(super) fn is_json(text: &str) -> bool {
     let begin: String = text
         .chars()
         .filter(|c| !c.is_ascii_whitespace())
         .take(16)
         .collect();
     let keys = [
+        "{\"nftables\"",
+        "[{}",
         "[{\"ifindex\"",
         "[{\"mac\"",
         "[{\"dst\"",
         "[{\"type\"",
         "[{\"priority\"",
     ];
-    keys.iter()
-        .any(|key| begin.starts_with(key))
-        .then_some(&JSON)
+    keys.iter().any(|key| begin.starts_with(key))
 }

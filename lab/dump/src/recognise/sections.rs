@@ -369,7 +369,9 @@ fn formats(path: &str, section: &Section, format: Format, own: &str) -> Vec<Form
                 let first = families.next();
                 first == Some(Family::V6) && families.all(|ip| ip == Family::V6)
             };
-            let is_six = is_six || has_only_six;
+            let is_json_six =
+                format == Format::Routes(Family::V6) && own.trim_ascii_start().starts_with('[');
+            let is_six = is_six || has_only_six || is_json_six;
             vec![Format::Routes(if is_six { Family::V6 } else { Family::V4 })]
         }
         Format::RoutingRules(_) => {
@@ -381,8 +383,9 @@ fn formats(path: &str, section: &Section, format: Format, own: &str) -> Vec<Form
             })]
         }
         Format::Links | Format::LinkDetails => {
-            let has_addresses = own.contains(" inet ") || own.contains(" inet6 ");
-            let is_detailed = own.contains(" promiscuity ");
+            let has = |marks: &[&str]| marks.iter().any(|mark| own.contains(mark));
+            let has_addresses = has(&[" inet ", " inet6 ", "\"addr_info\""]);
+            let is_detailed = has(&[" promiscuity ", "\"promiscuity\""]);
             let addresses = has_addresses.then_some(Format::Links);
             let details = is_detailed.then_some(Format::LinkDetails);
             addresses.into_iter().chain(details).collect()

@@ -295,7 +295,10 @@ fn parse_detail(
                     ProblemKind::MissingParent("this link layer does not follow an interface");
                 return Err(Problem::new(wrong, line.start..line.end()));
             }
-            let is_address = |word: &Field<'_>| !LAYER.iter().any(|(name, _)| *name == word.text);
+            let is_address = |word: &Field<'_>| {
+                let is_attribute = LAYER.iter().any(|(name, _)| *name == word.text);
+                !is_attribute && word.text != "promiscuity"
+            };
             current.mac = words
                 .next_if(is_address)
                 .map(|word| text.slice(word.range()));

@@ -115,7 +115,10 @@ const ROUTE: Grammar = &[
 pub fn parse(text: &Text, ip: Family, problems: &mut Vec<Problem>) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     let mut follows_valid_route = true;
-    for line in lines(text).filter(|line| !line.text.starts_with('#')) {
+    // `ip -d` repeats the properties of a next hop object in a line `nh_info id 1 …`.
+    let is_ignored =
+        |line: &Line<'_>| line.text.starts_with('#') || line.text.starts_with("nh_info ");
+    for line in lines(text).filter(|line| !is_ignored(line)) {
         if line.text.starts_with("nexthop ") {
             if follows_valid_route {
                 problems.extend(parse_hop(text, line, &mut routes).err());

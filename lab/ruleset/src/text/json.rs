@@ -14,31 +14,39 @@ pub fn is_array(text: &str) -> bool {
 
 /// Parses an array of objects whose strings borrow from the text. An error is added to `problems`.
 pub(crate) fn parse_array<'t, T: Deserialize<'t>>(
-    text: &'t Text,
+    text: &'t str,
     problems: &mut Vec<Problem>,
 ) -> Vec<T> {
-    match serde_json::from_str(text) {
-        Ok(objects) => objects,
-        Err(error) => {
-            let line_start: usize = text
-                .split_inclusive('\n')
-                .take(error.line().saturating_sub(1))
-                .map(str::len)
-                .sum();
-            let start = (line_start + error.column().saturating_sub(1)).min(text.len());
-            let start = text.floor_char_boundary(start);
-            let message = error.to_string();
-            let message = match message.rsplit_once(" at line ") {
-                Some((message, _)) => message.to_owned(),
-                None => message,
-            };
-            problems.push(Problem::new(
-                ProblemKind::InvalidJson(message),
-                start..text.ceil_char_boundary((start + 1).min(text.len())),
-            ));
-            Vec::new()
-        }
-    }
+    parse_value(text).unwrap_or_else(|problem| {
+        problems.push(problem);
+        Vec::new()
+    })
+}
+
+/// Parses a value whose strings borrow from the text.
+///
+/// # Errors
+///
+/// Returns the position of the error.
+pub(crate) fn parse_value<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, Problem> {
+    serde_json::from_str(text).map_err(|error| {
+        let line_start: usize = text
+            .split_inclusive('\n')
+            .take(error.line().saturating_sub(1))
+            .map(str::len)
+            .sum();
+        let start = (line_start + error.column().saturating_sub(1)).min(text.len());
+        let start = text.floor_char_boundary(start);
+        let message = error.to_string();
+        let message = match message.rsplit_once(" at line ") {
+            Some((message, _)) => message.to_owned(),
+            None => message,
+        };
+        Problem::new(
+            ProblemKind::InvalidJson(message),
+            start..text.ceil_char_boundary((start + 1).min(text.len())),
+        )
+    })
 }
 
 /// Deserializes a member that is a flag: its presence counts, not its value.

@@ -35,6 +35,9 @@ pub enum ProblemKind {
     /// The JSON is invalid, or has members that the program does not print.
     #[error("invalid JSON: {0}")]
     InvalidJson(String),
+    /// A part of the JSON has no text in the format of the program.
+    #[error("`{0}` in the JSON is not known")]
+    UnknownJson(String),
     /// The file is empty, but its program always prints something.
     #[error("the file is empty, but `{0}` prints output on every node")]
     EmptyFile(Format),
@@ -241,6 +244,10 @@ impl ProblemKind {
                      sufficient"
                         .to_owned(),
                 ),
+            ),
+            Self::UnknownJson(_) => (
+                "this part is not read",
+                Some("save the output without the JSON option, `-j` or `-json`".to_owned()),
             ),
             Self::Json(_) => (
                 "here",

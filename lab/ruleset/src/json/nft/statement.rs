@@ -1,0 +1,303 @@
+//! Converts statements of rules: matches, verdicts, and everything that changes or counts packets.
+
+use super::super::value::Value;
+use super::Unknown;
+use super::expression::{self, Kind, convert as convert_expression, duration, quoted, required};
+use super::nat;
+
+/// Converts a statement.
+pub(super) fn convert(statement: &Value) -> Result<String, Unknown> {
+    match statement {
+        // For statements without JSON, `nft` prints the text.
+        Value::Text(text) => Ok(text.clone()),
+        statement => match statement.only_member() {
+            Some((name, inner)) => convert_member(name, inner),
+            None => Err(Unknown::new("{}")),
+        },
+    }
+}
+
+/// Converts the member of a statement.
+pub(super) fn convert_member(name: &str, inner: &Value) -> Result<String, Unknown> {
+    Ok(match (name, inner) {
+        ("match", _) => convert_match(inner)?,
+        ("mangle", _) => mangle(inner)?,
+        ("vmap", _) => expression::map(inner, "vmap", &Kind::Plain)?,
+        ("counter" | "quota" | "limit" | "synproxy", Value::Text(object)) => {
+            format!("{name} name {}", quoted(object)?)
+        }
+        ("counter" | "quota" | "limit" | "synproxy", Value::Object(_))
+            if inner.get("map").is_some() =>
+        {
+            format!("{name} name {}", convert_expression(inner, &Kind::Plain)?)
+        }
+        (
+            "counter" | "log" | "masquerade" | "redirect" | "reject" | "synproxy" | "last",
+            Value::Null,
+        ) => name.to_owned(),
+        ("last", _) => "last".to_owned(),
+        ("counter", _) => {
+            let part = |member| required(inner, member, name);
+            format!(
+                "counter packets {} bytes {}",
+                part("packets")?,
+                part("bytes")?
+            )
+        }
+        ("quota", _) => format!("quota {}", quota(inner)?),
+        ("limit", _) => format!("limit {}", limit(inner)?),
+        ("snat" | "dnat" | "masquerade" | "redirect" | "tproxy", _) => nat::convert(name, inner)?,
+        ("dup" | "fwd", _) => nat::convert_copy(name, inner)?,
+        ("reject", _) => reject(inner)?,
+        ("log", _) => log(inner)?,
+        ("set" | "map", Value::Object(_)) if inner.get("op").is_some() => update(name, inner)?,
+        ("meter", _) => meter(inner)?,
+        ("ct helper" | "ct timeout" | "ct expectation", Value::Text(object)) => {
+            format!("{name} set {}", quoted(object)?)
+        }
+        ("secmark", Value::Text(object)) => format!("meta secmark set {}", quoted(object)?),
+        ("ct count", _) => {
+            let over = if is_on(inner, "inv") { "over " } else { "" };
+            format!("ct count {over}{}", required(inner, "val", name)?)
+        }
+        ("queue", _) => queue(inner)?,
+        ("flow", _) => {
+            let part = |member| required(inner, member, name);
+            format!("flow {} {}", part("op")?, part("flowtable")?)
+        }
+        ("synproxy", _) => format!("synproxy {}", synproxy(inner).join(" ")),
+        ("xt", _) => xtables(inner)?,
+        ("accept" | "drop" | "continue" | "return" | "notrack" | "jump" | "goto", _) => {
+            let verdict = Value::Object(vec![(name.to_owned(), inner.clone())]);
+            convert_expression(&verdict, &Kind::Plain)?
+        }
+        _ => return Err(Unknown::new(name)),
+    })
+}
+
+/// Whether a member is `true`.
+pub(super) fn is_on(inner: &Value, member: &str) -> bool {
+    inner.get(member) == Some(&Value::Flag(true))
+}
+
+/// Expressions whose values are flags, so that `==` is printed.
+fn has_flags(left: &Value) -> bool {
+    match left.only_member() {
+        Some(("payload", inner)) => inner.text("field") == Some("flags"),
+        Some(("ct", inner)) => {
+            matches!(
+                inner.text("key"),
+                Some("state" | "status" | "label" | "event")
+            )
+        }
+        _ => false,
+    }
+}
+
+fn convert_match(inner: &Value) -> Result<String, Unknown> {
+    let (Some(left), Some(right)) = (inner.get("left"), inner.get("right")) else {
+        return Err(Unknown::new("match"));
+    };
+    let operator = required(inner, "op", "match")?;
+    let kind = Kind::of_expression(left);
+    let right_text = convert_expression(right, &kind)?;
+    if let Some(("&", operands)) = left.only_member()
+        && let [masked, mask] = operands.items()
+        && has_flags(masked)
+        && !matches!(right, Value::Number(_))
+    {
+        let not = if operator == "!=" { "!= " } else { "" };
+        let masked = convert_expression(masked, &kind)?;
+        let mask = convert_expression(mask, &kind)?;
+        return Ok(format!("{masked} {not}{right_text} / {mask}"));
+    }
+    let left_text = convert_expression(left, &kind)?;
+    // nftables v1.0.6, `src/expression.c`, `must_print_eq_op`.
+    let is_set = right_text.starts_with(['{', '@']);
+    let shows_equality = expression::is_operation(left) || (has_flags(left) && !is_set);
+    Ok(match operator.as_str() {
+        "in" => format!("{left_text} {right_text}"),
+        "==" if !shows_equality => format!("{left_text} {right_text}"),
+        operator => format!("{left_text} {operator} {right_text}"),
+    })
+}
+
+fn mangle(inner: &Value) -> Result<String, Unknown> {
+    let (Some(key), Some(value)) = (inner.get("key"), inner.get("value")) else {
+        return Err(Unknown::new("mangle"));
+    };
+    let kind = Kind::of_expression(key);
+    let target = convert_expression(key, &kind)?;
+    Ok(format!(
+        "{target} set {}",
+        convert_expression(value, &kind)?
+    ))
+}
+
+/// Converts a quota without its keyword.
+fn quota(inner: &Value) -> Result<String, Unknown> {
+    let over = if is_on(inner, "inv") { "over " } else { "" };
+    let part = |member| required(inner, member, "quota");
+    let used = match inner.get("used") {
+        Some(used) => format!(" used {used} {}", part("used_unit")?),
+        None => String::new(),
+    };
+    Ok(format!(
+        "{over}{} {}{used}",
+        part("val")?,
+        part("val_unit")?
+    ))
+}
+
+/// Converts a limit without its keyword. The default burst is not printed (nftables v1.0.6,
+/// `src/statement.c`, `limit_stmt_print`).
+pub(super) fn limit(inner: &Value) -> Result<String, Unknown> {
+    let part = |member| required(inner, member, "limit");
+    let over = if is_on(inner, "inv") { "over " } else { "" };
+    let (rate, per) = (part("rate")?, part("per")?);
+    let burst = inner
+        .get("burst")
+        .map_or_else(|| "0".to_owned(), Value::to_string);
+    Ok(match inner.text("rate_unit") {
+        Some(unit) if unit != "packets" => {
+            let burst = match burst.as_str() {
+                "0" => String::new(),
+                burst => format!(" burst {burst} {}", part("burst_unit")?),
+            };
+            format!("rate {over}{rate} {unit}/{per}{burst}")
+        }
+        _ if matches!(burst.as_str(), "0" | "5") => format!("rate {over}{rate}/{per}"),
+        _ => format!("rate {over}{rate}/{per} burst {burst} packets"),
+    })
+}
+
+/// Converts a rejection. The default is not printed (nftables v1.0.6, `src/statement.c`,
+/// `reject_stmt_print`).
+fn reject(inner: &Value) -> Result<String, Unknown> {
+    let kind = required(inner, "type", "reject")?;
+    match inner.text("expr") {
+        None => Ok(format!("reject with {kind}")),
+        Some("port-unreachable") => Ok("reject".to_owned()),
+        Some(code) => Ok(format!("reject with {kind} {code}")),
+    }
+}
+
+fn log(inner: &Value) -> Result<String, Unknown> {
+    let mut text = "log".to_owned();
+    for (name, value) in inner.members() {
+        match (name.as_str(), value) {
+            ("prefix", Value::Text(prefix)) => {
+                text.push_str(&format!(" prefix {}", quoted(prefix)?));
+            }
+            ("group" | "snaplen" | "queue-threshold" | "level", value) => {
+                text.push_str(&format!(" {name} {value}"));
+            }
+            ("flags", Value::List(flags)) => text.push_str(&log_flags(flags)),
+            ("flags", flag) => text.push_str(&log_flags(std::slice::from_ref(flag))),
+            _ => return Err(Unknown::new("log")),
+        }
+    }
+    Ok(text)
+}
+
+/// Returns the flags of a log: `flags tcp sequence,options flags skuid`.
+fn log_flags(flags: &[Value]) -> String {
+    let mut text = String::new();
+    for flag in flags.iter().map(Value::to_string) {
+        match flag.strip_prefix("tcp ") {
+            Some(second) if text.ends_with("tcp sequence") => text.push_str(&format!(",{second}")),
+            _ => text.push_str(&format!(" flags {flag}")),
+        }
+    }
+    text
+}
+
+/// Converts a statement that adds or deletes an element.
+fn update(name: &str, inner: &Value) -> Result<String, Unknown> {
+    let part = |member| required(inner, member, name);
+    let element = inner.get("elem").ok_or_else(|| Unknown::new(name))?;
+    let mut entry = convert_expression(element, &Kind::Plain)?;
+    for statement in inner.get("stmt").map_or(&[][..], Value::items) {
+        entry.push_str(&format!(" {}", convert(statement)?));
+    }
+    if let Some(data) = inner.get("data") {
+        entry.push_str(&format!(" : {}", convert_expression(data, &Kind::Plain)?));
+    }
+    Ok(format!("{} {} {{ {entry} }}", part("op")?, part(name)?))
+}
+
+/// Returns the set to which a statement adds elements. `None` for other statements.
+pub(super) fn changed_set(statement: &Value) -> Option<&str> {
+    let set = match (statement, statement.only_member()) {
+        (Value::Text(text), _) => {
+            let (operation, rest) = text.split_once(' ')?;
+            let is_update = matches!(operation, "add" | "update");
+            rest.split(' ').next().filter(|_| is_update)?
+        }
+        (_, Some((name @ ("set" | "map"), inner))) => inner.text(name)?,
+        _ => return None,
+    };
+    set.strip_prefix('@')
+}
+
+fn meter(inner: &Value) -> Result<String, Unknown> {
+    let (Some(key), Some(statement)) = (inner.get("key"), inner.get("stmt")) else {
+        return Err(Unknown::new("meter"));
+    };
+    let name = required(inner, "name", "meter")?;
+    let size = inner
+        .get("size")
+        .map_or_else(String::new, |size| format!("size {size} "));
+    let entry = convert_expression(key, &Kind::Plain)?;
+    Ok(format!(
+        "meter {name} {size}{{ {entry} {} }}",
+        convert(statement)?
+    ))
+}
+
+fn queue(inner: &Value) -> Result<String, Unknown> {
+    let mut text = "queue".to_owned();
+    match inner.get("flags") {
+        Some(flags) => text.push_str(&format!(
+            " flags {}",
+            convert_expression(flags, &Kind::Plain)?
+        )),
+        None if inner.members().is_empty() && *inner != Value::Null => {
+            return Err(Unknown::new("queue"));
+        }
+        None => {}
+    }
+    if let Some(number) = inner.get("num") {
+        text.push_str(&format!(
+            " to {}",
+            convert_expression(number, &Kind::Plain)?
+        ));
+    }
+    Ok(text)
+}
+
+/// Returns the properties of a SYN proxy.
+pub(super) fn synproxy(inner: &Value) -> Vec<String> {
+    let mut parts = Vec::new();
+    for name in ["mss", "wscale"] {
+        parts.extend(inner.get(name).map(|value| format!("{name} {value}")));
+    }
+    match inner.get("flags") {
+        Some(Value::List(flags)) => parts.extend(flags.iter().map(Value::to_string)),
+        Some(flag) => parts.push(flag.to_string()),
+        None => {}
+    }
+    parts
+}
+
+/// Converts a match or target of iptables, of which the output only shows the name.
+fn xtables(inner: &Value) -> Result<String, Unknown> {
+    let part = |member| required(inner, member, "xt");
+    Ok(format!("xt {} {}", part("type")?, quoted(&part("name")?)?))
+}
+
+/// Returns a number of seconds as a duration.
+pub(super) fn seconds(value: &Value, name: &str) -> Result<String, Unknown> {
+    let seconds = value.to_string().parse().map_err(|_| Unknown::new(name))?;
+    Ok(duration(seconds))
+}
