@@ -251,6 +251,21 @@ fn ip_output_restored_is_equal() {
             assert_same(format, &first, &second);
         }
     }
+    for (name, print) in [
+        ("ip-addr", "addr"),
+        ("ip-addr", "-d -s addr"),
+        ("ip-link", "-d link"),
+        ("ip-route", "-d -4 route show table all"),
+        ("ip-6-route", "-6 route show table all"),
+        ("ip-rule", "-4 rule"),
+        ("ip-6-rule", "-d -6 rule"),
+    ] {
+        let format = Format::from_file_name(name).expect("a name");
+        let both = print_after_setup(&format!("ip {print}; echo; echo =; ip -j {print}"));
+        let (text, json) = both.split_once("\n=\n").expect("both outputs");
+        // The JSON does not show locks of metrics.
+        assert_same(format, &text.replace(" lock ", " "), json);
+    }
     let format = Format::from_file_name("ip-route").expect("a name");
     let script = format!("{MAKE}{ROUTES}ip route del 10.8.0.0/16 tos 0x10; ip route");
     let differences = compare(
@@ -263,4 +278,54 @@ fn ip_output_restored_is_equal() {
         messages[0].contains("- 10.8.0.0/16 tos 0x10 dev eth0"),
         "{messages:?}"
     );
+}
+
+/// Parses the JSON of rulesets like their text. The parsed JSON can be loaded, and then has the
+/// same meaning.
+#[test]
+fn nft_json_restored_is_equal() {
+    const ODD: &str = "table ip t {
+        set seen { type ipv4_addr . inet_service; flags dynamic, timeout; timeout 1h; }
+        set nets { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 11.0.0.1-11.0.0.9 } }
+        map verdicts { type ifname . mark : verdict; elements = { \"lo\" . 0x5 : accept, \"eth0\" . 0x1 comment \"a b\" : goto end } }
+        chain end {
+            meta mark set (meta mark | 0x4000) & 0xffff00ff
+            ct mark set meta mark
+            tcp flags syn / fin,syn,rst,ack tcp option maxseg size set 1400
+            limit rate over 10/minute burst 7 packets log prefix \"slow: \" level warn drop
+            update @seen { ip saddr . tcp dport timeout 5s } counter reject with icmp host-prohibited
+        }
+        chain pre {
+            type nat hook prerouting priority dstnat - 7; policy accept;
+            ip saddr != @nets return
+            iifname . meta mark vmap @verdicts
+            ip daddr 10.96.0.1 tcp dport { 80, 8000-8080 } dnat to 10.0.0.1-10.0.0.9:80 random
+            fib daddr type local tcp dport 81 redirect to :82 comment \"here\"
+            tcp dport 83 dnat to numgen random mod 2 map { 0 : 10.0.0.1, 1 : 10.0.0.2 }
+        }
+    }
+    table ip6 t {
+        chain post {
+            type nat hook postrouting priority srcnat; policy accept;
+            oifname \"eth*\" tcp dport 80 snat to [fd00::1]:1024-2000 fully-random
+            masquerade
+        }
+    }";
+    let recorded = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/recorded/kube-proxy/v1.36.2/nftables/e_all.masqall.nft"
+    ));
+    for ruleset in [ODD, &recorded.expect("a recorded ruleset")] {
+        let script = "nft -f -; nft list ruleset; echo; echo =; nft -j list ruleset";
+        let both = run_in_namespace(script, ruleset);
+        let (text, json) = both.split_once("\n=\n").expect("both outputs");
+        // The JSON of nftables 1.0.6 does not show comments of tables.
+        let is_shown = |line: &&str| !line.starts_with("\tcomment ");
+        let text: Vec<&str> = text.lines().filter(is_shown).collect();
+        let text = &text.join("\n");
+        assert_same(Format::Nft, text, json);
+        let parsed = parse(Format::Nft, json).nft.expect("a ruleset");
+        let again = run_in_namespace("nft -f -; nft list ruleset", &parsed.to_string());
+        assert_same(Format::Nft, text, &again);
+    }
 }

@@ -87,7 +87,7 @@ fn apply(text: &mut String, edit: &Edit) {
 }
 
 /// Formats, each with a file of the project's tests.
-const FILES: [(Format, &str); 14] = [
+const FILES: [(Format, &str); 18] = [
     (
         Format::Rules(Family::V4, DumpedBackend::Default),
         "recorded/kube-proxy/v1.36.2/iptables/a_clusterip.cidr.iptables-save",
@@ -126,6 +126,19 @@ const FILES: [(Format, &str); 14] = [
     ),
     (Format::BridgePorts, "fuzz/seeds/dump_neighbours/ports"),
     (Format::BridgePorts, "fuzz/seeds/dump_neighbours/ports-json"),
+    (
+        Format::Links,
+        "../lab/ruleset/src/json/recorded/d-addr.json",
+    ),
+    (
+        Format::Routes(Family::V4),
+        "../lab/ruleset/src/json/recorded/d-route.json",
+    ),
+    (
+        Format::RoutingRules(Family::V4),
+        "../lab/ruleset/src/json/recorded/d-rule.json",
+    ),
+    (Format::Nft, "../lab/ruleset/src/json/nft/recorded/ip.json"),
 ];
 
 fn read_test_file(file: &str) -> String {

@@ -50,7 +50,7 @@ pub struct Skipped {
     /// Reason: such as "svclab does not read output of conntrack -L".
     pub reason: String,
     /// Possible effect on results. Empty if the file contains no state of the kernel.
-    pub affects: &'static str,
+    pub affects: String,
     /// Formats whose output has the same state. If the dump has one of them, there is no effect.
     pub same_as: &'static [Format],
 }
@@ -61,16 +61,16 @@ impl Skipped {
     pub fn without_effect(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
-            affects: "",
+            affects: String::new(),
             same_as: &[],
         }
     }
 
     /// Creates a reason for output of which the dump has no other copy.
     #[must_use]
-    pub fn with_effect(reason: impl Into<String>, affects: &'static str) -> Self {
+    pub fn with_effect(reason: impl Into<String>, affects: impl Into<String>) -> Self {
         Self {
-            affects,
+            affects: affects.into(),
             ..Self::without_effect(reason)
         }
     }

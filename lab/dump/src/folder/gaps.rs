@@ -35,7 +35,7 @@ pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) 
             gaps.push(Gap {
                 name: file.path,
                 reason,
-                affects: if is_shown { "" } else { affects }.to_owned(),
+                affects: if is_shown { String::new() } else { affects },
             });
             continue;
         }

@@ -212,12 +212,15 @@ impl DumpFiles {
     fn from_found(name: &str, found: Found) -> Result<Self, DumpFilesError> {
         let mut files = Vec::new();
         let mut skipped = found.skipped;
+        let mut listings = Vec::new();
         for file in found.files {
             let parts = parts::parse_file(file)?;
             files.extend(parts.files);
             skipped.extend(parts.skipped);
+            listings.extend(parts.listings);
         }
         parts::assign_backends(&mut files);
+        skipped.extend(parts::listing_gaps(&files, listings));
         skipped.extend(parts::missing_legacy_rules(&files));
         let gaps = gaps::list_gaps(name, &files, skipped);
         Ok(Self {

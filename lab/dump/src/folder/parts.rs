@@ -3,7 +3,7 @@
 use super::DumpFilesError;
 use crate::archive::{ArchiveFile, Skipped, SkippedFile};
 use crate::node::File;
-use crate::recognise::{self, Sections};
+use crate::recognise::{self, Listing, Sections};
 use svclab_ruleset::Family;
 use svclab_ruleset::text::limits::MAX_BYTES;
 use svclab_ruleset::tool::{DumpedBackend, Format};
@@ -60,6 +60,8 @@ pub(super) fn dump_prefix(path: &str) -> String {
 pub(super) struct Parts {
     pub(super) files: Vec<File>,
     pub(super) skipped: Vec<SkippedFile>,
+    /// Listings of iptables, with their places.
+    pub(super) listings: Vec<(String, Listing)>,
 }
 
 /// Splits a file of a bundle into texts of single programs.
@@ -74,6 +76,11 @@ pub(super) fn parse_file(file: ArchiveFile) -> Result<Parts, DumpFilesError> {
         });
     }
     let skipped = skipped_sections(&name, &sections);
+    let listings: Vec<(String, Listing)> = sections
+        .listings
+        .iter()
+        .map(|(line, listing)| (place(&name, *line), listing.clone()))
+        .collect();
     let named = recognise::named_format(&name);
     let expected = named.or_else(|| recognise::empty_format(&name, &text));
     let whole = |format: Option<Format>, text: String| {
@@ -86,7 +93,7 @@ pub(super) fn parse_file(file: ArchiveFile) -> Result<Parts, DumpFilesError> {
             whole(Some(named), own.clone())
         }
         (Some(named), [_]) if skipped.is_empty() => whole(Some(named), text),
-        (_, []) if !skipped.is_empty() => Vec::new(),
+        (_, []) if !skipped.is_empty() || !listings.is_empty() => Vec::new(),
         (_, []) => match recognise::failure(&text) {
             Some(line) => {
                 let reason = format!("the collector recorded `{line}`");
@@ -99,11 +106,11 @@ pub(super) fn parse_file(file: ArchiveFile) -> Result<Parts, DumpFilesError> {
                     ..Skipped::with_effect(reason, recognise::LACK)
                 };
                 return Ok(Parts {
-                    files: Vec::new(),
                     skipped: vec![SkippedFile {
                         path: name,
                         skipped,
                     }],
+                    ..Parts::default()
                 });
             }
             None => whole(expected, text),
@@ -117,15 +124,48 @@ pub(super) fn parse_file(file: ArchiveFile) -> Result<Parts, DumpFilesError> {
             })
             .collect(),
     };
-    Ok(Parts { files, skipped })
+    Ok(Parts {
+        files,
+        skipped,
+        listings,
+    })
+}
+
+/// Returns the place of a section in messages.
+fn place(name: &str, line: Option<usize>) -> String {
+    match line {
+        Some(line) => format!("{name} line {line}"),
+        None => name.to_owned(),
+    }
+}
+
+/// Returns the gaps of listings of iptables. Their rules are reported only if the dump has no saved
+/// rules of the family.
+pub(super) fn listing_gaps(files: &[File], listings: Vec<(String, Listing)>) -> Vec<SkippedFile> {
+    let saved = |family| {
+        files
+            .iter()
+            .any(|file| matches!(file.format, Some(Format::Rules(ip, _)) if ip == family))
+    };
+    let gaps = listings.into_iter().map(|(path, listing)| {
+        let has_save = saved(listing.family);
+        let affects = if has_save {
+            String::new()
+        } else {
+            listing.effect()
+        };
+        let reason = listing.reason(has_save);
+        SkippedFile {
+            path,
+            skipped: Skipped { reason, affects },
+        }
+    });
+    gaps.collect()
 }
 
 fn skipped_sections(name: &str, sections: &Sections) -> Vec<SkippedFile> {
     let skipped = sections.gaps.iter().map(|gap| SkippedFile {
-        path: match gap.line {
-            Some(line) => format!("{name} line {line}"),
-            None => name.to_owned(),
-        },
+        path: place(name, gap.line),
         skipped: gap.skipped.clone(),
     });
     skipped.collect()

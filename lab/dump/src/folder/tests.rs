@@ -2,6 +2,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::*;
+use svclab_diagnostic::Rendering;
 
 const RULES: &str = "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n";
 const ADDRESSES: &str = "1: lo: <LOOPBACK,UP> mtu 65536\n    inet 127.0.0.1/8 scope host lo\n";
@@ -244,4 +245,134 @@ fn dump_files_of_same_format_must_not_contradict() {
     }
     let text = reports.join("\n");
     insta::assert_snapshot!(text.replace(&folder.path().display().to_string(), "DIR"));
+}
+
+#[test]
+fn listings_of_iptables_are_hints_without_saved_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    let listed = "Chain FORWARD (policy DROP)\ntarget     prot opt source               destination         \n\
+                  DROP       all  --  anywhere             anywhere            \n";
+    let files = [
+        ("ip-addr", ADDRESSES),
+        ("networking/iptables-filter.txt", listed),
+        (
+            "iptables-S.txt",
+            "-P INPUT ACCEPT\n-N KUBE-A\n-A INPUT -j KUBE-A\n",
+        ),
+        (
+            "session",
+            "root@a:~# ip6tables -t nat -S KUBE-B\n-N KUBE-B\n-A KUBE-B -j REJECT\n",
+        ),
+    ];
+    write_files(&folder.path().join("listed"), &files);
+    write_files(&folder.path().join("saved"), &files);
+    write_files(&folder.path().join("saved"), &[("rules", RULES)]);
+    let described =
+        ["listed", "saved"].map(|name| describe(&folder.path().join(name), folder.path()));
+    insta::assert_snapshot!(described.join("\n\n"));
+}
+
+#[test]
+fn dump_with_json_equals_dump_with_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = [
+        (
+            "addresses",
+            "1: lo: <LOOPBACK,UP> mtu 65536 qdisc noqueue state UNKNOWN group default qlen 1000\n    link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00\n    inet 127.0.0.1/8 scope host lo\n       valid_lft forever preferred_lft forever\n",
+        ),
+        (
+            "routes",
+            "default via 10.0.0.1 dev eth0 metric 100\n10.3.0.0/16 \n\tnexthop via 10.0.0.5 dev eth0 weight 1\n\tnexthop via 10.0.0.6 dev eth0 weight 1\n",
+        ),
+        (
+            "routes6",
+            "fd00::/64 dev eth0 proto kernel metric 256 pref medium\n",
+        ),
+        (
+            "rules",
+            "0:\tfrom all lookup local\n100:\tfrom 10.0.0.0/24 fwmark 0x4000/0x4000 lookup 100\n",
+        ),
+        (
+            "tables",
+            "table ip t {\n\tchain c {\n\t\tip saddr 10.0.0.1 tcp dport { 80, 443 } accept comment \"a\"\n\t}\n}\n",
+        ),
+    ];
+    let json = [
+        (
+            "addresses",
+            r#"[{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP"],"mtu":65536,"qdisc":"noqueue","operstate":"UNKNOWN","group":"default","txqlen":1000,"link_type":"loopback","address":"00:00:00:00:00:00","broadcast":"00:00:00:00:00:00","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host","label":"lo","valid_life_time":4294967295,"preferred_life_time":4294967295}]}]"#,
+        ),
+        (
+            "routes",
+            r#"[{"dst":"default","gateway":"10.0.0.1","dev":"eth0","metric":100,"flags":[]},{"dst":"10.3.0.0/16","flags":[],"nexthops":[{"gateway":"10.0.0.5","dev":"eth0","weight":1,"flags":[]},{"gateway":"10.0.0.6","dev":"eth0","weight":1,"flags":[]}]}]"#,
+        ),
+        (
+            "routes6",
+            r#"[{"dst":"fd00::/64","dev":"eth0","protocol":"kernel","metric":256,"flags":[],"pref":"medium"}]"#,
+        ),
+        (
+            "rules",
+            r#"[{"priority":0,"src":"all","table":"local"},{"priority":100,"src":"10.0.0.0","srclen":24,"fwmark":"0x4000","fwmask":"0x4000","table":"100"}]"#,
+        ),
+        (
+            "tables",
+            r#"{"nftables": [{"metainfo":{"json_schema_version":1}},{"table":{"family":"ip","name":"t","handle":1}},{"chain":{"family":"ip","table":"t","name":"c","handle":1}},{"rule":{"family":"ip","table":"t","chain":"c","handle":2,"comment":"a","expr":[{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},"right":"10.0.0.1"}},{"match":{"op":"==","left":{"payload":{"protocol":"tcp","field":"dport"}},"right":{"set":[80,443]}}},{"accept":null}]}}]}"#,
+        ),
+    ];
+    write_files(&folder.path().join("text"), &text);
+    write_files(&folder.path().join("json"), &json);
+    let [text, json] = ["text", "json"].map(|name| {
+        let read = DumpFiles::read(&folder.path().join(name)).unwrap().parse();
+        assert!(read.diagnostics.is_empty(), "{:?}", read.diagnostics);
+        assert_eq!(read.gaps, []);
+        read.dump
+    });
+    let names: Vec<String> = json.files.values().cloned().collect();
+    let formats = |dump: &NodeDump| dump.files.keys().copied().collect::<Vec<_>>();
+    assert_eq!(formats(&json), formats(&text));
+    assert_eq!(crate::compare(&text, &json), []);
+    assert_eq!((json.links, json.nft), (text.links, text.nft));
+    insta::assert_snapshot!(
+        names
+            .join("\n")
+            .replace(&folder.path().display().to_string(), "DIR")
+    );
+}
+
+#[test]
+fn json_that_is_not_read_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let rule = |statement: &str| {
+        format!(
+            r#"{{"rule":{{"family":"ip","table":"t","chain":"c","expr":[{statement},{{"drop":null}}]}}}}"#
+        )
+    };
+    let tables = format!(
+        r#"{{"nftables":[{},{}]}}"#,
+        rule(r#"{"counter":null}"#),
+        rule(r#"{"teleport":{"to":1}}"#)
+    );
+    write_files(
+        folder.path(),
+        &[
+            (
+                "ip-addr",
+                r#"[{"ifindex":1,"ifname":"lo","flags":["UP"],"mtu":1,"operstate":"UP","new":5,"addr_info":[]}]"#,
+            ),
+            ("ip-route", r#"[{"dst":"default","dev":"eth0","flags":[]"#),
+            ("ip-rule", r#"[{"dst":"default","dev":"eth0","flags":[]}]"#),
+            ("conntrack-L", r#"[{"entry":1}]"#),
+            ("ip-6-rule", "[]"),
+            ("nft", &tables),
+        ],
+    );
+    let read = DumpFiles::read(folder.path()).unwrap().parse();
+    let reported = read
+        .diagnostics
+        .iter()
+        .map(|diagnostic| diagnostic.render(&read.sources, Rendering::default()));
+    let reported = reported.collect::<Vec<_>>().join("\n");
+    insta::assert_snapshot!(reported.replace(&folder.path().display().to_string(), "DIR"));
+    let chains = read.dump.nft.unwrap().tables.remove(0).chains;
+    assert_eq!(chains[0].rules.len(), 1);
 }

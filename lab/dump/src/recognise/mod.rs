@@ -2,11 +2,13 @@
 //! does not decide.
 
 mod commands;
+mod listing;
 mod outputs;
 mod paths;
 mod prompts;
 mod sections;
 
+pub(crate) use listing::Listing;
 pub use outputs::UnreadOutput;
 pub(crate) use paths::{file_name, named_format};
 pub(crate) use sections::{LACK, Sections, split};
@@ -78,7 +80,7 @@ impl Content {
     /// Whether the line is certainly a line of the program.
     fn is_line(self, line: &str) -> bool {
         let format = match self {
-            Self::Unread(_) => return false,
+            Self::Unread(output) => return output == &outputs::LISTING && listing::is_line(line),
             Self::State(format) => format,
         };
         let mut words = line.split_ascii_whitespace();
@@ -186,7 +188,7 @@ pub fn select(path: &str, head: &[u8]) -> Result<(), Skipped> {
     }
     let text = String::from_utf8_lossy(head);
     match recognise(&text) {
-        Some(Content::State(_)) => Ok(()),
+        Some(Content::State(_) | Content::Unread(&outputs::LISTING)) => Ok(()),
         _ if sections::is_session(&text) => Ok(()),
         Some(Content::Unread(output)) => Err(output.skipped()),
         None if head.is_empty() && paths::empty_format(path).is_some() => Ok(()),

@@ -1,6 +1,7 @@
 //! Recognises output of programs that svclab does not read, so that messages name the program and
 //! what the output may affect.
 
+use super::listing;
 use crate::archive::Skipped;
 use svclab_ruleset::Family;
 use svclab_ruleset::tool::{DumpedBackend, Format};
@@ -35,7 +36,7 @@ impl UnreadOutput {
     pub(super) fn skipped(&self) -> Skipped {
         Skipped {
             reason: self.reason(),
-            affects: self.affects,
+            affects: self.affects.to_owned(),
             same_as: self.same_as,
         }
     }
@@ -58,7 +59,7 @@ pub(super) const IFCONFIG: UnreadOutput = UnreadOutput {
 };
 pub(super) const LISTING: UnreadOutput = UnreadOutput {
     command: "iptables -L",
-    affects: "rules need the output of `iptables-save`, because a listing does not show all matches",
+    affects: "rules need the output of `iptables-save`",
     same_as: &RULES,
 };
 pub(super) const SERVER_COUNTERS: UnreadOutput = UnreadOutput {
@@ -90,7 +91,7 @@ pub(super) fn detect_line(line: &str) -> Option<&'static UnreadOutput> {
     let has = |word: &str| line.split_ascii_whitespace().any(|own| own == word);
     match first {
         "src" if has("dst") => Some(&XFRM),
-        "Chain" if line.ends_with(')') && (has("references)") || has("(policy")) => Some(&LISTING),
+        _ if listing::is_first_line(line) => Some(&LISTING),
         "Prot" if second == "LocalAddress:Port" && !has("Scheduler") => Some(&SERVER_COUNTERS),
         _ if second.starts_with("flags=") && line.contains(" mtu ") => Some(&IFCONFIG),
         _ => None,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use super::commands::Command;
-use super::{Content, outputs, paths, prompts, recognise, recognise_line, with_family};
+use super::{Content, Listing, outputs, paths, prompts, recognise, recognise_line, with_family};
 use crate::archive::Skipped;
 use svclab_ruleset::Family;
 use svclab_ruleset::tool::{DumpedBackend, Format};
@@ -18,6 +18,8 @@ pub(crate) struct Sections {
     pub(crate) outputs: Vec<(Format, String)>,
     /// Outputs that are not read.
     pub(crate) gaps: Vec<SectionGap>,
+    /// Listings of iptables, with their first lines as for [`SectionGap`].
+    pub(crate) listings: Vec<(Option<usize>, Listing)>,
     /// Hosts that the prompts of the outputs name.
     pub(crate) hosts: Vec<String>,
 }
@@ -101,11 +103,14 @@ pub(crate) fn split(path: &str, text: &str) -> Sections {
                     found.gaps.push(reason);
                 }
             }
-            Err(Some(mut gap)) => {
-                gap.line = (sections.len() > 1).then(|| section.lines.start.max(1));
-                found.gaps.push(gap);
+            Err(unread) => {
+                let line = (sections.len() > 1).then(|| section.lines.start.max(1));
+                match unread {
+                    Unread::Gap(gap) => found.gaps.push(SectionGap { line, ..gap }),
+                    Unread::Listing(listing) => found.listings.push((line, listing)),
+                    Unread::Nothing => {}
+                }
             }
-            Err(None) => {}
         }
     }
     found.hosts.sort_unstable();
@@ -272,11 +277,18 @@ fn own_text(lines: &[&str], is_noise: &[bool], section: &Section) -> String {
 /// Effect of output that is missing.
 pub(crate) const LACK: &str = "packets pass as if the node had none of it";
 
-/// Returns the formats of a section, or the gap that it is. The inner `None` means that the section
-/// contains nothing of interest.
-fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Option<SectionGap>> {
+/// Section that is not read.
+enum Unread {
+    Gap(SectionGap),
+    Listing(Listing),
+    /// The section contains nothing of interest.
+    Nothing,
+}
+
+/// Returns the formats of a section.
+fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Unread> {
     let gap = |skipped: Skipped| {
-        Err(Some(SectionGap {
+        Err(Unread::Gap(SectionGap {
             line: None,
             skipped,
         }))
@@ -285,6 +297,8 @@ fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Option
     let command = section.command.as_ref();
     let expected = command.and_then(|command| command.content);
     let content = match (recognise(own), expected) {
+        // Without the chains, rules of `iptables -S` look like saved rules.
+        (Some(Content::State(Format::Rules(..))), Some(listing @ Content::Unread(_))) => listing,
         (Some(recognised), _) => recognised,
         (None, Some(expected)) if is_empty => expected,
         (None, Some(unread @ Content::Unread(_))) => unread,
@@ -294,7 +308,7 @@ fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Option
             let reason = format!("`{}` printed `{first}`", section.typed);
             return gap(Skipped::with_effect(reason, LACK));
         }
-        (None, None) => return Err(None),
+        (None, None) => return Err(Unread::Nothing),
     };
     if section.is_elsewhere {
         return gap(Skipped::without_effect(
@@ -306,7 +320,11 @@ fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Option
         return gap(Skipped::with_effect(reason, LACK));
     }
     match content {
-        Content::Unread(_) if is_empty => Err(None),
+        Content::Unread(_) if is_empty => Err(Unread::Nothing),
+        Content::Unread(&outputs::LISTING) => {
+            let family = listing_family(path, section, own);
+            Err(Unread::Listing(Listing::parse(own, family)))
+        }
         Content::State(Format::VirtualServers) if has_names(own) => {
             gap(outputs::NAMED_SERVERS.skipped())
         }
@@ -319,6 +337,16 @@ fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Option
             Ok(formats)
         }
     }
+}
+
+/// Returns the address family of a listing of iptables.
+fn listing_family(path: &str, section: &Section, own: &str) -> Family {
+    let is_six = if section.typed.contains("tables") {
+        section.typed.contains("ip6tables")
+    } else {
+        paths::is_ipv6(path) || own.contains("::/0")
+    };
+    if is_six { Family::V6 } else { Family::V4 }
 }
 
 /// Whether saved virtual servers have names, which `ipvsadm -S` prints without the option `-n`.

@@ -28,6 +28,12 @@ fn describe(path: &str, text: &str) -> String {
         } = &gap.skipped;
         lines.push(format!("gap: {line}{reason}; {affects}"));
     }
+    for (line, listing) in &sections.listings {
+        let line = line.map(|line| format!("line {line}: "));
+        let line = line.unwrap_or_default();
+        let (reason, effect) = (listing.reason(false), listing.effect());
+        lines.push(format!("listing: {line}{reason}; {effect}"));
+    }
     if !sections.hosts.is_empty() {
         lines.push(format!("hosts: {}", sections.hosts.join(" ")));
     }
@@ -41,6 +47,8 @@ fn split_file_of_collectors_separates_outputs() {
         ("networking/ipset.txt", format!("{LISTED_SET}10.0.0.1\n\n\ncreate A hash:ip family inet hashsize 1024 maxelem 65536\nadd A 10.0.0.1\n")),
         ("networking/ipvsadm.txt", "-A -t ip-10-96-0-1.ec2.internal:https -s rr\n\nIP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port                 CPS    InPPS   OutPPS    InBPS   OutBPS\n  -> RemoteAddress:Port\nTCP  10.96.0.1:443                       0        0        0        0        0\n".to_owned()),
         ("networking/iptables-nat.txt", "Chain PREROUTING (policy ACCEPT 0 packets, 0 bytes)\n pkts bytes target     prot opt in     out     source               destination         \n=======\nTotal Number of Rules: 0\n".to_owned()),
+        ("iptables", "-P INPUT DROP\n-N KUBE-SVC-A\n-A INPUT -s 10.0.0.0/8 -j DROP\n-A KUBE-SVC-A -j ACCEPT\n".to_owned()),
+        ("networking/ip6tables-filter.txt", "Chain INPUT (policy ACCEPT 0 packets, 0 bytes)\n pkts bytes target     prot opt in     out     source               destination         \n    0     0 REJECT     all      *      *       ::/0                 ::/0                 reject-with icmp6-port-unreachable\n".to_owned()),
         ("networking/conntrack.txt", "*** Output of conntrack -S *** \ncpu=0 found=0\n*** Output of conntrack -L ***\ntcp      6 86 TIME_WAIT src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 src=10.0.0.2 dst=10.0.0.1 sport=2 dport=1 [ASSURED] mark=0 use=1\n".to_owned()),
         // network-tools at 0b53ac3, `sdn_cluster_and_node_info`.
         ("nodes/a/addresses", format!("INFO: oc exec p -- chroot /host bash -c ip addr show\n{ADDRESSES}")),
