@@ -1,12 +1,9 @@
 //! Converts files with JSON to the text of their programs, so that one parser reads both.
 
-use crate::node::File;
+use crate::node::{AS_TEXT, File};
 use svclab_ruleset::json;
 use svclab_ruleset::text::problem::Problem;
 use svclab_ruleset::tool::Format;
-
-/// End of the name of a converted file, because line numbers in messages are those of the text.
-pub(super) const AS_TEXT: &str = " (as text)";
 
 /// Converts a file with the JSON of `ip -j` or `nft -j`. Returns the parts of the JSON that have no
 /// text. Other files remain unchanged.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::converted::AS_TEXT;
 use super::gap::Gap;
 use super::proxy::KubeProxySettings;
 use svclab_diagnostic::Diagnostic;
@@ -69,6 +68,9 @@ pub struct NodeDump {
     /// Names of the parsed files in messages.
     pub files: BTreeMap<Format, String>,
 }
+
+/// End of the name of a converted file, because line numbers in messages are those of the text.
+pub(super) const AS_TEXT: &str = " (as text)";
 
 /// End of the diagnostic that counts the problems of a file without a diagnostic of their own.
 pub const NOT_SHOWN: &str = "more, not shown";

@@ -1,6 +1,8 @@
 //! Converts the objects of `ip -j addr` and `ip -j link`, also with `-d` and `-s` (iproute2 6.1,
 //! `ip/ipaddress.c`, `print_linkinfo` and `print_addrinfo`).
 
+use std::fmt::Write as _;
+
 use super::value::Value;
 use super::{push, push_member, renamed};
 
@@ -58,10 +60,10 @@ pub(super) fn convert(link: &Value) -> String {
     text.push_str(&layer_line(link));
     text.push_str(&kind_lines(link));
     if let Some(alias) = link.text("ifalias") {
-        text.push_str(&format!("\n    alias {alias}"));
+        let _ = write!(text, "\n    alias {alias}");
     }
     for name in link.get("altnames").map_or(&[][..], Value::items) {
-        text.push_str(&format!("\n    altname {name}"));
+        let _ = write!(text, "\n    altname {name}");
     }
     let addresses = link.get("addr_info").map_or(&[][..], Value::items);
     let addresses = addresses
@@ -94,27 +96,27 @@ fn layer_line(link: &Value) -> String {
     let Some(kind) = link.text("link_type") else {
         return String::new();
     };
-    let mut line = format!("\n    link/{kind} ");
+    let mut text = format!("\n    link/{kind} ");
     for (name, value) in link.members() {
         match name.as_str() {
-            "address" => push(&mut line, value.to_string()),
+            "address" => push(&mut text, value.to_string()),
             "broadcast" if link.get("link_pointtopoint").is_some() => {
-                push(&mut line, format!("peer {value}"));
+                push(&mut text, format!("peer {value}"));
             }
             "broadcast" | "permaddr" | "link_netnsid" | "promiscuity" => {
-                push_member(&mut line, renamed(&NAMES, name), value);
+                push_member(&mut text, renamed(&NAMES, name), value);
             }
             _ => {}
         }
     }
-    line
+    text
 }
 
 /// Returns the lines of the kind of an interface and of the kind of its master.
 fn kind_lines(link: &Value) -> String {
-    let mut lines = String::new();
+    let mut text = String::new();
     let Some(info) = link.get("linkinfo") else {
-        return lines;
+        return text;
     };
     for (kind, data, end) in [
         ("info_kind", "info_data", ""),
@@ -124,13 +126,13 @@ fn kind_lines(link: &Value) -> String {
             continue;
         };
         let kind = format!("{kind}{end}");
-        let mut line = format!("\n    {kind}");
+        let mut detail = format!("\n    {kind}");
         for (name, value) in info.get(data).map_or(&[][..], Value::members) {
-            push_detail(&mut line, &kind, name, value);
+            push_detail(&mut detail, &kind, name, value);
         }
-        lines.push_str(&line);
+        text.push_str(&detail);
     }
-    lines
+    text
 }
 
 /// Names of details that differ from the words of the text, for all kinds but ports of bridges
@@ -225,15 +227,18 @@ fn address_lines(address: &Value) -> String {
     let mut lifetime = String::new();
     for (name, value) in address.members() {
         match name.as_str() {
-            "family" => line.push_str(&format!("\n    {value}")),
-            "local" => push(&mut line, value.to_string()),
+            "family" => {
+                let _ = write!(line, "\n    {value}");
+            }
             "address" => push(&mut line, format!("peer {value}")),
-            "prefixlen" => line.push_str(&format!("/{value}")),
+            "prefixlen" => {
+                let _ = write!(line, "/{value}");
+            }
             "broadcast" | "anycast" => {
                 let word = if name == "anycast" { "any" } else { "brd" };
                 push(&mut line, format!("{word} {value}"));
             }
-            "label" => push(&mut line, value.to_string()),
+            "local" | "label" => push(&mut line, value.to_string()),
             "ifa_flags" => push(&mut line, format!("flags {value}")),
             "valid_life_time" | "preferred_life_time" => {
                 let word = name.split('_').next().unwrap_or_default();
@@ -247,7 +252,7 @@ fn address_lines(address: &Value) -> String {
         }
     }
     if !lifetime.is_empty() {
-        line.push_str(&format!("\n       {lifetime}"));
+        let _ = write!(line, "\n       {lifetime}");
     }
     line
 }

@@ -1,5 +1,7 @@
 //! Converts the objects of `ip -j rule` (iproute2 6.1, `ip/iprule.c`, `print_rule`).
 
+use std::fmt::Write as _;
+
 use super::value::Value;
 use super::{push, push_member, renamed};
 
@@ -28,11 +30,17 @@ pub(super) fn convert(rule: &Value) -> String {
     let mut previous = "";
     for (name, value) in rule.members() {
         match (name.as_str(), previous) {
-            ("priority", _) => line.push_str(&format!("{value}:\t")),
+            ("priority", _) => {
+                let _ = write!(line, "{value}:\t");
+            }
             // The second part of the word before it.
             ("srclen" | "dstlen" | "fwmask" | "sport_mask" | "dport_mask" | "dscp_mask", _)
-            | ("flow_to", "flow_from") => line.push_str(&format!("/{value}")),
-            ("uid_end" | "sport_end" | "dport_end", _) => line.push_str(&format!("-{value}")),
+            | ("flow_to", "flow_from") => {
+                let _ = write!(line, "/{value}");
+            }
+            ("uid_end" | "sport_end" | "dport_end", _) => {
+                let _ = write!(line, "-{value}");
+            }
             ("action", _) => push(&mut line, value.to_string()),
             _ => push_member(&mut line, renamed(&NAMES, name), value),
         }

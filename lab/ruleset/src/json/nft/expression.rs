@@ -1,12 +1,16 @@
 //! Converts expressions: the operands of matches and statements, and the elements of sets.
 
+use std::fmt::Write as _;
+
 use super::super::value::Value;
 use super::Unknown;
+use super::member::{duration, followed_by_space, quoted, required};
+use super::stateful;
 
-/// How values of a type are printed.
+/// Form in which values of a type are printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// As in the JSON.
+    /// Text or number of the JSON.
     Plain,
     /// Name in quotes: an interface, a helper or a time.
     Quoted,
@@ -60,9 +64,8 @@ impl Kind {
         let key = inner.text("key").unwrap_or_default();
         match name {
             "concat" => Self::List(inner.items().iter().map(Self::of_expression).collect()),
-            "meta" if key == "mark" => Self::Mark,
+            "meta" | "ct" | "socket" if key == "mark" => Self::Mark,
             "meta" if QUOTED_META.contains(&key) => Self::Quoted,
-            "ct" | "socket" if key == "mark" => Self::Mark,
             "ct" if key == "expiration" => Self::Time,
             "ct" if key == "helper" => Self::Quoted,
             "fib" if matches!(inner.text("result"), Some("oif" | "oifname")) => Self::Quoted,
@@ -107,33 +110,6 @@ fn precedence(name: &str) -> Option<u8> {
 pub(super) fn is_operation(expression: &Value) -> bool {
     let name = expression.only_member().map(|(name, _)| name);
     name.is_some_and(|name| precedence(name).is_some())
-}
-
-/// Returns a text in quotes, which `nft` cannot escape.
-pub(super) fn quoted(text: &str) -> Result<String, Unknown> {
-    if text.contains('"') {
-        return Err(Unknown::new("\""));
-    }
-    Ok(format!("\"{text}\""))
-}
-
-/// Returns a duration as `nft` prints it: `1d2h3m4s`.
-pub(super) fn duration(seconds: u64) -> String {
-    let units = [
-        ("d", seconds / 86_400),
-        ("h", seconds / 3_600 % 24),
-        ("m", seconds / 60 % 60),
-        ("s", seconds % 60),
-    ];
-    let parts = units.iter().filter(|(_, count)| *count > 0);
-    let text: String = parts
-        .map(|(unit, count)| format!("{count}{unit}"))
-        .collect();
-    if text.is_empty() {
-        "0s".to_owned()
-    } else {
-        text
-    }
 }
 
 /// Returns the text of an expression whose values are of a kind.
@@ -226,20 +202,6 @@ fn convert_object(name: &str, inner: &Value, kind: &Kind) -> Result<String, Unkn
     })
 }
 
-/// Returns a member as text. An error names the expression.
-pub(super) fn required(inner: &Value, member: &str, name: &str) -> Result<String, Unknown> {
-    match inner.get(member) {
-        Some(value @ (Value::Text(_) | Value::Number(_))) => Ok(value.to_string()),
-        _ => Err(Unknown::new(name)),
-    }
-}
-
-fn followed_by_space(inner: &Value, member: &str) -> String {
-    inner
-        .text(member)
-        .map_or_else(String::new, |text| format!("{text} "))
-}
-
 fn conntrack(inner: &Value, key: &str) -> String {
     let direction = followed_by_space(inner, "dir");
     let family = followed_by_space(inner, "family");
@@ -315,10 +277,12 @@ fn modulus(inner: &Value) -> Result<String, Unknown> {
     let mut text = format!(" mod {}", required(inner, "mod", "mod")?);
     if let Some(Value::Number(seed)) = inner.get("seed") {
         let seed: u64 = seed.parse().map_err(|_| Unknown::new("seed"))?;
-        text.push_str(&format!(" seed {seed:#x}"));
+        let _ = write!(text, " seed {seed:#x}");
     }
     match inner.get("offset").map(Value::to_string) {
-        Some(offset) if offset != "0" => text.push_str(&format!(" offset {offset}")),
+        Some(offset) if offset != "0" => {
+            let _ = write!(text, " offset {offset}");
+        }
         _ => {}
     }
     Ok(text)
@@ -418,15 +382,16 @@ fn element(inner: &Value, kind: &Kind) -> Result<String, Unknown> {
             ("val", _) => {}
             ("timeout" | "expires", Value::Number(seconds)) => {
                 let seconds = seconds.parse().map_err(|_| Unknown::new(name))?;
-                end.push_str(&format!(" {name} {}", duration(seconds)));
+                let _ = write!(end, " {name} {}", duration(seconds));
             }
             ("comment", Value::Text(comment)) => {
-                end.push_str(&format!(" comment {}", quoted(comment)?));
+                let _ = write!(end, " comment {}", quoted(comment)?);
             }
-            _ => text.push_str(&format!(
-                " {}",
-                super::statement::convert_member(name, value)?
-            )),
+            _ => {
+                let statement = stateful::convert(name, value);
+                let statement = statement.unwrap_or_else(|| Err(Unknown::new(name)))?;
+                let _ = write!(text, " {statement}");
+            }
         }
     }
     Ok(text + &end)

@@ -2,9 +2,13 @@
 //! of `nft list ruleset`. Checked with nftables v1.0.6.
 
 mod expression;
+mod member;
 mod nat;
 mod object;
+mod stateful;
 mod statement;
+
+use std::fmt::Write as _;
 
 use std::collections::HashSet;
 
@@ -116,7 +120,7 @@ fn add_object<'v>(table: &mut Table<'v>, kind: &'v str, inner: &'v Value, object
 fn table_lines(table: &Value) -> Vec<Line> {
     let mut lines = Vec::new();
     if let Some(comment) = table.text("comment") {
-        let comment = expression::quoted(comment).map(|comment| format!("comment {comment}"));
+        let comment = member::quoted(comment).map(|comment| format!("comment {comment}"));
         lines.push(line(comment, table));
     }
     let flags = match table.get("flags") {
@@ -144,7 +148,7 @@ fn rule(rule: &Value) -> Result<String, Unknown> {
     let texts: Result<Vec<String>, Unknown> = statements.iter().map(statement::convert).collect();
     let mut text = texts?.join(" ");
     if let Some(comment) = rule.text("comment") {
-        text.push_str(&format!(" comment {}", expression::quoted(comment)?));
+        let _ = write!(text, " comment {}", member::quoted(comment)?);
     }
     Ok(text)
 }

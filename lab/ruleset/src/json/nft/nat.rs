@@ -1,8 +1,11 @@
 //! Converts statements that change or add an address: NAT, transparent proxying and copies.
 
+use std::fmt::Write as _;
+
 use super::super::value::Value;
 use super::Unknown;
-use super::expression::{Kind, convert as convert_expression, quoted};
+use super::expression::{Kind, convert as convert_expression};
+use super::member::quoted;
 
 /// Converts a NAT or TPROXY statement: `dnat ip to 10.0.0.1:80 random`.
 pub(super) fn convert(name: &str, inner: &Value) -> Result<String, Unknown> {
@@ -16,7 +19,7 @@ pub(super) fn convert(name: &str, inner: &Value) -> Result<String, Unknown> {
         return Err(Unknown::new(&format!("{name} {unknown}")));
     }
     if let Some(family) = inner.text("family") {
-        text.push_str(&format!(" {family}"));
+        let _ = write!(text, " {family}");
     }
     for flag in flags(inner, "type_flags") {
         text.push_str(match flag.as_str() {
@@ -35,7 +38,7 @@ pub(super) fn convert(name: &str, inner: &Value) -> Result<String, Unknown> {
         text.push_str(&address_text(address, port.is_some())?);
     }
     if let Some(port) = port {
-        text.push_str(&format!(":{}", convert_expression(port, &Kind::Plain)?));
+        let _ = write!(text, ":{}", convert_expression(port, &Kind::Plain)?);
     }
     // The prefix type implies `netmap`.
     let flags = flags(inner, "flags");
@@ -45,7 +48,7 @@ pub(super) fn convert(name: &str, inner: &Value) -> Result<String, Unknown> {
         .filter(|flag| *flag != "netmap")
         .collect();
     if !flags.is_empty() {
-        text.push_str(&format!(" {}", flags.join(",")));
+        let _ = write!(text, " {}", flags.join(","));
     }
     Ok(text)
 }

@@ -3,8 +3,10 @@
 
 use super::super::value::Value;
 use super::Unknown;
-use super::expression::{self, Kind, convert as convert_expression, quoted, required};
-use super::statement::{self, is_on, limit, synproxy};
+use super::expression::{self, Kind, convert as convert_expression};
+use super::member::{duration, is_on, quoted, required, seconds};
+use super::stateful;
+use super::statement::{self, synproxy};
 
 /// Line of an object. An error is a part of the JSON without a text, with the JSON.
 pub(super) type Line = Result<String, (Unknown, String)>;
@@ -27,7 +29,7 @@ pub(super) fn set_lines(set: &Value, is_changed: bool) -> Vec<Line> {
             ("type" | "map" | "elem" | "flags", _) => continue,
             (identity, _) if IDENTITY.contains(&identity) => continue,
             ("timeout" | "gc-interval", _) => {
-                statement::seconds(value, name).map(|time| format!("{name} {time}"))
+                seconds(value, name).map(|time| format!("{name} {time}"))
             }
             ("comment", Value::Text(comment)) => {
                 quoted(comment).map(|comment| format!("comment {comment}"))
@@ -84,7 +86,7 @@ fn type_text(types: &Value) -> Result<String, Unknown> {
             Ok(names.join(" . "))
         }
         types => match types.get("typeof") {
-            Some(typed) => convert_expression(typed, &Kind::Plain),
+            Some(expression) => convert_expression(expression, &Kind::Plain),
             None => Err(Unknown::new("type")),
         },
     }
@@ -208,7 +210,7 @@ fn body(kind: &str, object: &Value) -> Result<Vec<String>, Unknown> {
             part("bytes")?
         )],
         "quota" => vec![quota(object)?],
-        "limit" => vec![limit(object)?],
+        "limit" => vec![stateful::limit(object)?],
         "synproxy" => {
             let mut lines = synproxy(object);
             // The flags are one line.
@@ -242,7 +244,7 @@ fn body(kind: &str, object: &Value) -> Result<Vec<String>, Unknown> {
             vec![
                 format!("protocol {}", part("protocol")?),
                 format!("dport {}", part("dport")?),
-                format!("timeout {}", expression::duration(milliseconds / 1000)),
+                format!("timeout {}", duration(milliseconds / 1000)),
                 format!("size {}", part("size")?),
                 format!("l3proto {}", part("l3proto")?),
             ]

@@ -1,9 +1,13 @@
 //! Converts statements of rules: matches, verdicts, and everything that changes or counts packets.
 
+use std::fmt::Write as _;
+
 use super::super::value::Value;
 use super::Unknown;
-use super::expression::{self, Kind, convert as convert_expression, duration, quoted, required};
+use super::expression::{self, Kind, convert as convert_expression};
+use super::member::{quoted, required};
 use super::nat;
+use super::stateful;
 
 /// Converts a statement.
 pub(super) fn convert(statement: &Value) -> Result<String, Unknown> {
@@ -18,7 +22,12 @@ pub(super) fn convert(statement: &Value) -> Result<String, Unknown> {
 }
 
 /// Converts the member of a statement.
-pub(super) fn convert_member(name: &str, inner: &Value) -> Result<String, Unknown> {
+fn convert_member(name: &str, inner: &Value) -> Result<String, Unknown> {
+    if inner.get("map").is_none()
+        && let Some(converted) = stateful::convert(name, inner)
+    {
+        return converted;
+    }
     Ok(match (name, inner) {
         ("match", _) => convert_match(inner)?,
         ("mangle", _) => mangle(inner)?,
@@ -31,21 +40,7 @@ pub(super) fn convert_member(name: &str, inner: &Value) -> Result<String, Unknow
         {
             format!("{name} name {}", convert_expression(inner, &Kind::Plain)?)
         }
-        (
-            "counter" | "log" | "masquerade" | "redirect" | "reject" | "synproxy" | "last",
-            Value::Null,
-        ) => name.to_owned(),
-        ("last", _) => "last".to_owned(),
-        ("counter", _) => {
-            let part = |member| required(inner, member, name);
-            format!(
-                "counter packets {} bytes {}",
-                part("packets")?,
-                part("bytes")?
-            )
-        }
-        ("quota", _) => format!("quota {}", quota(inner)?),
-        ("limit", _) => format!("limit {}", limit(inner)?),
+        ("log" | "masquerade" | "redirect" | "reject" | "synproxy", Value::Null) => name.to_owned(),
         ("snat" | "dnat" | "masquerade" | "redirect" | "tproxy", _) => nat::convert(name, inner)?,
         ("dup" | "fwd", _) => nat::convert_copy(name, inner)?,
         ("reject", _) => reject(inner)?,
@@ -56,10 +51,6 @@ pub(super) fn convert_member(name: &str, inner: &Value) -> Result<String, Unknow
             format!("{name} set {}", quoted(object)?)
         }
         ("secmark", Value::Text(object)) => format!("meta secmark set {}", quoted(object)?),
-        ("ct count", _) => {
-            let over = if is_on(inner, "inv") { "over " } else { "" };
-            format!("ct count {over}{}", required(inner, "val", name)?)
-        }
         ("queue", _) => queue(inner)?,
         ("flow", _) => {
             let part = |member| required(inner, member, name);
@@ -73,11 +64,6 @@ pub(super) fn convert_member(name: &str, inner: &Value) -> Result<String, Unknow
         }
         _ => return Err(Unknown::new(name)),
     })
-}
-
-/// Whether a member is `true`.
-pub(super) fn is_on(inner: &Value, member: &str) -> bool {
-    inner.get(member) == Some(&Value::Flag(true))
 }
 
 /// Expressions whose values are flags, so that `==` is printed.
@@ -134,43 +120,6 @@ fn mangle(inner: &Value) -> Result<String, Unknown> {
     ))
 }
 
-/// Converts a quota without its keyword.
-fn quota(inner: &Value) -> Result<String, Unknown> {
-    let over = if is_on(inner, "inv") { "over " } else { "" };
-    let part = |member| required(inner, member, "quota");
-    let used = match inner.get("used") {
-        Some(used) => format!(" used {used} {}", part("used_unit")?),
-        None => String::new(),
-    };
-    Ok(format!(
-        "{over}{} {}{used}",
-        part("val")?,
-        part("val_unit")?
-    ))
-}
-
-/// Converts a limit without its keyword. The default burst is not printed (nftables v1.0.6,
-/// `src/statement.c`, `limit_stmt_print`).
-pub(super) fn limit(inner: &Value) -> Result<String, Unknown> {
-    let part = |member| required(inner, member, "limit");
-    let over = if is_on(inner, "inv") { "over " } else { "" };
-    let (rate, per) = (part("rate")?, part("per")?);
-    let burst = inner
-        .get("burst")
-        .map_or_else(|| "0".to_owned(), Value::to_string);
-    Ok(match inner.text("rate_unit") {
-        Some(unit) if unit != "packets" => {
-            let burst = match burst.as_str() {
-                "0" => String::new(),
-                burst => format!(" burst {burst} {}", part("burst_unit")?),
-            };
-            format!("rate {over}{rate} {unit}/{per}{burst}")
-        }
-        _ if matches!(burst.as_str(), "0" | "5") => format!("rate {over}{rate}/{per}"),
-        _ => format!("rate {over}{rate}/{per} burst {burst} packets"),
-    })
-}
-
 /// Converts a rejection. The default is not printed (nftables v1.0.6, `src/statement.c`,
 /// `reject_stmt_print`).
 fn reject(inner: &Value) -> Result<String, Unknown> {
@@ -187,10 +136,10 @@ fn log(inner: &Value) -> Result<String, Unknown> {
     for (name, value) in inner.members() {
         match (name.as_str(), value) {
             ("prefix", Value::Text(prefix)) => {
-                text.push_str(&format!(" prefix {}", quoted(prefix)?));
+                let _ = write!(text, " prefix {}", quoted(prefix)?);
             }
             ("group" | "snaplen" | "queue-threshold" | "level", value) => {
-                text.push_str(&format!(" {name} {value}"));
+                let _ = write!(text, " {name} {value}");
             }
             ("flags", Value::List(flags)) => text.push_str(&log_flags(flags)),
             ("flags", flag) => text.push_str(&log_flags(std::slice::from_ref(flag))),
@@ -205,8 +154,12 @@ fn log_flags(flags: &[Value]) -> String {
     let mut text = String::new();
     for flag in flags.iter().map(Value::to_string) {
         match flag.strip_prefix("tcp ") {
-            Some(second) if text.ends_with("tcp sequence") => text.push_str(&format!(",{second}")),
-            _ => text.push_str(&format!(" flags {flag}")),
+            Some(second) if text.ends_with("tcp sequence") => {
+                let _ = write!(text, ",{second}");
+            }
+            _ => {
+                let _ = write!(text, " flags {flag}");
+            }
         }
     }
     text
@@ -218,10 +171,10 @@ fn update(name: &str, inner: &Value) -> Result<String, Unknown> {
     let element = inner.get("elem").ok_or_else(|| Unknown::new(name))?;
     let mut entry = convert_expression(element, &Kind::Plain)?;
     for statement in inner.get("stmt").map_or(&[][..], Value::items) {
-        entry.push_str(&format!(" {}", convert(statement)?));
+        let _ = write!(entry, " {}", convert(statement)?);
     }
     if let Some(data) = inner.get("data") {
-        entry.push_str(&format!(" : {}", convert_expression(data, &Kind::Plain)?));
+        let _ = write!(entry, " : {}", convert_expression(data, &Kind::Plain)?);
     }
     Ok(format!("{} {} {{ {entry} }}", part("op")?, part(name)?))
 }
@@ -258,20 +211,16 @@ fn meter(inner: &Value) -> Result<String, Unknown> {
 fn queue(inner: &Value) -> Result<String, Unknown> {
     let mut text = "queue".to_owned();
     match inner.get("flags") {
-        Some(flags) => text.push_str(&format!(
-            " flags {}",
-            convert_expression(flags, &Kind::Plain)?
-        )),
+        Some(flags) => {
+            let _ = write!(text, " flags {}", convert_expression(flags, &Kind::Plain)?);
+        }
         None if inner.members().is_empty() && *inner != Value::Null => {
             return Err(Unknown::new("queue"));
         }
         None => {}
     }
     if let Some(number) = inner.get("num") {
-        text.push_str(&format!(
-            " to {}",
-            convert_expression(number, &Kind::Plain)?
-        ));
+        let _ = write!(text, " to {}", convert_expression(number, &Kind::Plain)?);
     }
     Ok(text)
 }
@@ -294,10 +243,4 @@ pub(super) fn synproxy(inner: &Value) -> Vec<String> {
 fn xtables(inner: &Value) -> Result<String, Unknown> {
     let part = |member| required(inner, member, "xt");
     Ok(format!("xt {} {}", part("type")?, quoted(&part("name")?)?))
-}
-
-/// Returns a number of seconds as a duration.
-pub(super) fn seconds(value: &Value, name: &str) -> Result<String, Unknown> {
-    let seconds = value.to_string().parse().map_err(|_| Unknown::new(name))?;
-    Ok(duration(seconds))
 }
