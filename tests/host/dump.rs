@@ -280,6 +280,21 @@ fn ip_output_restored_is_equal() {
     );
 }
 
+/// Removes the comments of tables and chains, which the JSON of nftables 1.0.6 does not show.
+fn without_comments(text: &str) -> String {
+    let mut kept = String::new();
+    let mut previous = "";
+    for line in text.lines() {
+        let is_chain_comment = previous.starts_with("\tchain ") && line.starts_with("\t\tcomment ");
+        if !is_chain_comment && !line.starts_with("\tcomment ") {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+        previous = line;
+    }
+    kept
+}
+
 /// Parses the JSON of rulesets like their text. The parsed JSON can be loaded, and then has the
 /// same meaning.
 #[test]
@@ -319,10 +334,7 @@ fn nft_json_restored_is_equal() {
         let script = "nft -f -; nft list ruleset; echo; echo =; nft -j list ruleset";
         let both = run_in_namespace(script, ruleset);
         let (text, json) = both.split_once("\n=\n").expect("both outputs");
-        // The JSON of nftables 1.0.6 does not show comments of tables.
-        let is_shown = |line: &&str| !line.starts_with("\tcomment ");
-        let text: Vec<&str> = text.lines().filter(is_shown).collect();
-        let text = &text.join("\n");
+        let text = &without_comments(text);
         assert_same(Format::Nft, text, json);
         let parsed = parse(Format::Nft, json).nft.expect("a ruleset");
         let again = run_in_namespace("nft -f -; nft list ruleset", &parsed.to_string());

@@ -105,6 +105,35 @@ fn split_session_separates_commands() {
 }
 
 #[test]
+fn split_session_with_json_separates_commands() {
+    let session = r#"root@a:~# ip -j -p addr
+[ {
+        "ifindex": 1,
+        "ifname": "lo",
+        "flags": [ "LOOPBACK","UP" ],
+        "operstate": "UNKNOWN",
+        "addr_info": [ {
+                "family": "inet",
+                "local": "127.0.0.1"
+            } ]
+    } ]
+root@a:~# ip -j -d link
+[{"ifindex":1,"ifname":"lo","flags":["UP"],"link_type":"loopback","promiscuity":0}]
+root@a:~# ip -j link
+[{"ifindex":1,"ifname":"lo","flags":["UP"],"link_type":"loopback"}]
+root@a:~# ip -j -6 route
+[{"dst":"default","gateway":"fe80::1","dev":"eth0","flags":[]}]
+root@a:~# ip -j rule
+[{"priority":0,"src":"all","table":"local"}]
+root@a:~# nft -j list ruleset
+{"nftables": [{"metainfo": {"version": "1.0.6"}}]}
+root@a:~# nft -j list table ip nat
+{"nftables": [{"metainfo": {"version": "1.0.6"}}]}
+"#;
+    insta::assert_snapshot!(describe("session", session));
+}
+
+#[test]
 fn split_single_output_keeps_text() {
     for text in [RULES, ADDRESSES, ROUTES, "hello\n", ""] {
         let sections = split("x", text);

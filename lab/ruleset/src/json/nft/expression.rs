@@ -150,7 +150,7 @@ fn join(items: &[Value], kind: &Kind, separator: &str) -> Result<String, Unknown
 fn convert_object(name: &str, inner: &Value, kind: &Kind) -> Result<String, Unknown> {
     let key = inner.text("key").unwrap_or_default();
     Ok(match name {
-        "accept" | "drop" | "continue" | "return" | "notrack" => name.to_owned(),
+        "accept" | "drop" | "continue" | "break" | "return" | "notrack" => name.to_owned(),
         "jump" | "goto" => format!("{name} {}", required(inner, "target", name)?),
         "concat" => join(inner.items(), kind, " . ")?,
         "set" => set(inner, kind)?,
@@ -168,7 +168,7 @@ fn convert_object(name: &str, inner: &Value, kind: &Kind) -> Result<String, Unkn
         "meta" if UNQUALIFIED_META.contains(&key) => key.to_owned(),
         "meta" => format!("meta {key}"),
         "ct" => conntrack(inner, key),
-        "socket" => format!("socket {key}"),
+        "socket" | "tunnel" => format!("{name} {key}"),
         "rt" => format!("rt {}{key}", followed_by_space(inner, "family")),
         "osf" => {
             let ttl = inner
@@ -264,11 +264,7 @@ fn fib(inner: &Value) -> Result<String, Unknown> {
         Value::List(items) => join(items, &Kind::Plain, " . ")?,
         single => convert(single, &Kind::Plain)?,
     };
-    // Since nftables v1.1.0, `check` means that only the presence of a route is matched.
-    let result = match required(inner, "result", "fib")?.as_str() {
-        "check" => "oif".to_owned(),
-        result => result.to_owned(),
-    };
+    let result = required(inner, "result", "fib")?;
     Ok(format!("fib {flags} {result}"))
 }
 

@@ -173,7 +173,13 @@ impl Writer {
         });
         let chains = table.chains.into_iter();
         let chains = chains.map(|(chain, lines)| (format!("chain {chain}"), lines));
-        for (index, (head, lines)) in objects.chain(chains).enumerate() {
+        for (index, (head, mut lines)) in objects.chain(chains).enumerate() {
+            // An object whose type is not known cannot be loaded.
+            if !head.starts_with("chain ") && matches!(lines.first(), Some(Err(_))) {
+                lines.truncate(1);
+                self.push_lines("\t", lines);
+                continue;
+            }
             let blank = if index > 0 { "\n" } else { "" };
             self.push(&format!("{blank}\t{head} {{\n"));
             self.push_lines("\t\t", lines);

@@ -57,6 +57,12 @@ pub(super) fn set_lines(set: &Value, is_changed: bool) -> Vec<Line> {
     lines
 }
 
+/// Flags of sets in the order of the text (nftables v1.0.6, `src/rule.c`, `set_print_declaration`).
+const FLAGS: [&str; 4] = ["constant", "dynamic", "interval", "timeout"];
+
+/// Types of data that `typeof` accepts without an expression.
+const UNTYPED_DATA: [&str; 5] = ["verdict", "counter", "quota", "limit", "synproxy"];
+
 /// Returns the flags of a set. nftables v1.0.6 does not print `dynamic` in JSON, which the kernel
 /// needs for rules that add elements (Linux v6.12, `net/netfilter/nft_dynset.c`, `nft_dynset_init`).
 /// In text, it does not print `timeout` alone if the set has a timeout (`src/rule.c`,
@@ -68,9 +74,9 @@ fn flags(set: &Value, is_changed: bool) -> Vec<String> {
         None => Vec::new(),
     };
     if is_changed && !flags.iter().any(|flag| flag == "dynamic") {
-        let place = flags.iter().position(|flag| flag != "constant");
-        flags.insert(place.unwrap_or(flags.len()), "dynamic".to_owned());
+        flags.push("dynamic".to_owned());
     }
+    flags.sort_by_key(|flag| FLAGS.iter().position(|known| known == flag));
     if flags == ["timeout"] && set.get("timeout").is_some() {
         flags.clear();
     }
@@ -111,6 +117,10 @@ fn type_line(set: &Value) -> Result<String, Unknown> {
     };
     let keys = type_text(types)?;
     Ok(match set.get("map") {
+        // nftables v1.1.6 prints a type name here, which `typeof` does not accept.
+        Some(Value::Text(data)) if keyword == "typeof" && !UNTYPED_DATA.contains(&&**data) => {
+            return Err(Unknown::new("map with typeof"));
+        }
         Some(data) => format!("{keyword} {keys} : {}", type_text(data)?),
         None => format!("{keyword} {keys}"),
     })

@@ -58,7 +58,7 @@ fn convert_member(name: &str, inner: &Value) -> Result<String, Unknown> {
         }
         ("synproxy", _) => format!("synproxy {}", synproxy(inner).join(" ")),
         ("xt", _) => xtables(inner)?,
-        ("accept" | "drop" | "continue" | "return" | "notrack" | "jump" | "goto", _) => {
+        ("accept" | "drop" | "continue" | "break" | "return" | "notrack" | "jump" | "goto", _) => {
             let verdict = Value::Object(vec![(name.to_owned(), inner.clone())]);
             convert_expression(&verdict, &Kind::Plain)?
         }

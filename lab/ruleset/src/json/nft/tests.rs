@@ -71,6 +71,8 @@ fn unknown_parts_are_reported_with_names() {
         {"table":{"family":"ip","name":"t","flags":["new"]}},
         {"counter":{"family":"ip","table":"t","name":"c"}},
         {"thing":{"family":"ip","table":"t","name":"x"}},
+        {"map":{"family":"ip","table":"t","name":"m","type":{"typeof":{"payload":{"protocol":"ip","field":"saddr"}}},"map":"mark"}},
+        {"map":{"family":"ip","table":"t","name":"v","type":{"typeof":{"payload":{"protocol":"ip","field":"saddr"}}},"map":"verdict"}},
         {"set":{"family":"ip","table":"t","name":"s","type":"ipv4_addr","hue":1,"elem":["10.0.0.1",{"wild":1}]}},
         {"chain":{"family":"netdev","table":"n","name":"i","type":"filter","hook":"ingress","prio":0,"policy":"accept"}},
         {"chain":{"family":"ip","table":"t","name":"c"}},
@@ -118,8 +120,8 @@ fn statements_without_recording_are_converted() {
             "update @m { ip saddr : 5 }",
         ),
         (
-            r#"{"match":{"op":"==","left":{"fib":{"result":"check","flags":["saddr","iif"]}},"right":false}}"#,
-            "fib saddr . iif oif missing",
+            r#"{"vmap":{"key":{"fib":{"result":"check","flags":["saddr","iif"]}},"data":{"set":[[true,{"break":null}],[false,{"drop":null}]]}}}"#,
+            "fib saddr . iif check vmap { exists : break, missing : drop }",
         ),
         (
             r#"{"mangle":{"key":{"meta":{"key":"mark"}},"value":{"&":[{"|":[{"meta":{"key":"mark"}},1,2]},255]}}}"#,
