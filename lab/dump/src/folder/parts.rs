@@ -139,28 +139,48 @@ fn place(name: &str, line: Option<usize>) -> String {
     }
 }
 
-/// Returns the gaps of listings of iptables. Their rules are reported only if the dump has no saved
-/// rules of the family.
+/// Tables of iptables-nft in nftables.
+const IPTABLES_TABLES: [&str; 5] = ["filter", "mangle", "nat", "raw", "security"];
+
+/// Returns the gaps of listings of iptables. Their rules are reported only if the dump has no
+/// complete rules of the family.
 pub(super) fn listing_gaps(files: &[File], listings: Vec<(String, Listing)>) -> Vec<SkippedFile> {
-    let saved = |family| {
-        files
-            .iter()
-            .any(|file| matches!(file.format, Some(Format::Rules(ip, _)) if ip == family))
-    };
     let gaps = listings.into_iter().map(|(path, listing)| {
-        let has_save = saved(listing.family);
-        let affects = if has_save {
-            String::new()
-        } else {
-            listing.effect()
+        let complete = complete_rules(files, listing.family);
+        let reason = listing.reason(complete);
+        let affects = match complete {
+            Some(_) => String::new(),
+            None => listing.effect(),
         };
-        let reason = listing.reason(has_save);
         SkippedFile {
             path,
             skipped: Skipped { reason, affects },
         }
     });
     gaps.collect()
+}
+
+/// Returns the command whose output in the dump has the complete iptables rules of a family: the
+/// saved rules, or the tables of iptables-nft in nftables.
+fn complete_rules(files: &[File], family: Family) -> Option<&'static str> {
+    let (save, table) = match family {
+        Family::V4 => ("iptables-save", "table ip "),
+        Family::V6 => ("ip6tables-save", "table ip6 "),
+    };
+    let is_save = |file: &File| matches!(file.format, Some(Format::Rules(ip, _)) if ip == family);
+    let is_table = |line: &str| {
+        let name = line
+            .strip_prefix(table)
+            .and_then(|rest| rest.split(' ').next());
+        name.is_some_and(|name| IPTABLES_TABLES.contains(&name))
+    };
+    let has_tables =
+        |file: &File| file.format == Some(Format::Nft) && file.text.lines().any(is_table);
+    if files.iter().any(is_save) {
+        Some(save)
+    } else {
+        files.iter().any(has_tables).then_some("nft list ruleset")
+    }
 }
 
 fn skipped_sections(name: &str, sections: &Sections) -> Vec<SkippedFile> {

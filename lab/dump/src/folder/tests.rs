@@ -267,8 +267,11 @@ fn listings_of_iptables_are_hints_without_saved_rules() {
     write_files(&folder.path().join("listed"), &files);
     write_files(&folder.path().join("saved"), &files);
     write_files(&folder.path().join("saved"), &[("rules", RULES)]);
+    let tables = "table ip filter {\n\tchain FORWARD {\n\t}\n}\n";
+    write_files(&folder.path().join("nft"), &files);
+    write_files(&folder.path().join("nft"), &[("tables", tables)]);
     let described =
-        ["listed", "saved"].map(|name| describe(&folder.path().join(name), folder.path()));
+        ["listed", "saved", "nft"].map(|name| describe(&folder.path().join(name), folder.path()));
     insta::assert_snapshot!(described.join("\n\n"));
 }
 

@@ -163,16 +163,18 @@ impl Listing {
         }
     }
 
-    /// Returns the reason for not reading the listing. `has_save` states whether the dump has the
-    /// complete rules.
-    pub(crate) fn reason(&self, has_save: bool) -> String {
+    /// Returns the reason for not reading the listing. `complete` is the command whose output in the
+    /// dump has the complete rules.
+    pub(crate) fn reason(&self, complete: Option<&str>) -> String {
         let program = self.program();
-        match (has_save, self.has_options) {
-            (true, _) => format!("not used, because the dump has the output of `{program}-save`"),
-            (false, true) => {
+        match (complete, self.has_options) {
+            (Some(command), _) => {
+                format!("not used, because the dump has the output of `{command}`")
+            }
+            (None, true) => {
                 format!("not read as rules, because `{program} -S` shows only one table")
             }
-            (false, false) => {
+            (None, false) => {
                 format!("not read as rules, because `{program} -L` does not show all matches")
             }
         }
@@ -270,7 +272,7 @@ Chain INPUT (policy ACCEPT 0 packets, 0 bytes)
         ]
         .map(|(text, family)| {
             let listing = Listing::parse(text, family);
-            let reasons = [listing.reason(false), listing.reason(true)];
+            let reasons = [listing.reason(None), listing.reason(Some("iptables-save"))];
             format!("{}\n{}", reasons.join("\n"), listing.effect())
         });
         insta::assert_snapshot!(described.join("\n\n"));

@@ -31,7 +31,7 @@ fn describe(path: &str, text: &str) -> String {
     for (line, listing) in &sections.listings {
         let line = line.map(|line| format!("line {line}: "));
         let line = line.unwrap_or_default();
-        let (reason, effect) = (listing.reason(false), listing.effect());
+        let (reason, effect) = (listing.reason(None), listing.effect());
         lines.push(format!("listing: {line}{reason}; {effect}"));
     }
     if !sections.hosts.is_empty() {
