@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::archive::{Skipped, SkippedFile};
 use crate::gap::Gap;
 use crate::node::File;
-use svclab_ruleset::Family;
-use svclab_ruleset::tool::{DumpedBackend, Format};
+use svclab_ruleset::tool::Format;
 
 /// Reason for a directory whose files have different reasons.
 const SEVERAL_REASONS: &str = "no file is output of a supported program";
@@ -57,31 +56,11 @@ pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) 
 /// v1.30, `pkg/proxy/iptables/proxier.go`, `servicePortEndpointChainNamePrefix`).
 const IPTABLES_MODE: &str = "\n:KUBE-SEP-";
 
-/// Returns the formats of the files, and those whose state the files show. Tables of nftables show
-/// the rules of iptables-nft.
+/// Returns the formats of the files, and those whose state the files show.
 fn shown_formats(files: &[File]) -> BTreeSet<Format> {
     let mut formats: BTreeSet<Format> = files.iter().filter_map(|file| file.format).collect();
     if files.iter().any(|file| file.text.contains(IPTABLES_MODE)) {
         formats.insert(Format::VirtualServers);
-    }
-    let nft = files.iter().filter(|file| file.format == Some(Format::Nft));
-    for line in nft.flat_map(|file| file.text.lines()) {
-        let family = match line.split(' ').collect::<Vec<_>>().as_slice() {
-            [
-                "table",
-                "ip",
-                "filter" | "nat" | "mangle" | "raw" | "security",
-                ..,
-            ] => Family::V4,
-            [
-                "table",
-                "ip6",
-                "filter" | "nat" | "mangle" | "raw" | "security",
-                ..,
-            ] => Family::V6,
-            _ => continue,
-        };
-        formats.insert(Format::Rules(family, DumpedBackend::Default));
     }
     formats
 }

@@ -154,7 +154,7 @@ pub(super) fn listing_gaps(files: &[File], listings: Vec<(String, Listing)>) -> 
         };
         SkippedFile {
             path,
-            skipped: Skipped { reason, affects },
+            skipped: Skipped::with_effect(reason, affects),
         }
     });
     gaps.collect()

@@ -3,8 +3,7 @@
 
 use super::listing;
 use crate::archive::Skipped;
-use svclab_ruleset::Family;
-use svclab_ruleset::tool::{DumpedBackend, Format};
+use svclab_ruleset::tool::Format;
 
 /// Output of a program that svclab does not read.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,14 +15,6 @@ pub struct UnreadOutput {
     /// Formats whose output has the same state.
     pub same_as: &'static [Format],
 }
-
-/// Formats of rules of iptables.
-const RULES: [Format; 4] = [
-    Format::Rules(Family::V4, DumpedBackend::Default),
-    Format::Rules(Family::V4, DumpedBackend::Legacy),
-    Format::Rules(Family::V6, DumpedBackend::Default),
-    Format::Rules(Family::V6, DumpedBackend::Legacy),
-];
 
 impl UnreadOutput {
     /// Returns the reason for not reading the output.
@@ -60,7 +51,7 @@ pub(super) const IFCONFIG: UnreadOutput = UnreadOutput {
 pub(super) const LISTING: UnreadOutput = UnreadOutput {
     command: "iptables -L",
     affects: "rules need the output of `iptables-save`",
-    same_as: &RULES,
+    same_as: &[],
 };
 pub(super) const SERVER_COUNTERS: UnreadOutput = UnreadOutput {
     command: "ipvsadm -Ln --stats",
