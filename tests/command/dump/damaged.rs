@@ -73,7 +73,10 @@ fn damaged_dumps() -> Vec<(&'static str, Files)> {
                 ("b.ip-addr", ADDRESSES.to_owned()),
             ],
         ),
-        ("json", vec![("nft", "{\"nftables\": []}\n".to_owned())]),
+        (
+            "cut-json",
+            vec![("nft", "{\"nftables\": [{\"table\":".to_owned())],
+        ),
         ("notes", vec![("notes", "hello\n".to_owned())]),
         ("empty", Vec::new()),
     ]
