@@ -48,9 +48,10 @@ fn explain_hairpin_names_rule_entry_and_missed_reply() {
             "SYN-ACK reached pod/default/client from 172.18.1.10:30443 (node-1), which is not the \
              probe's target; pod/default/client replied with RST; fabric rewrote the request but \
              did not receive the reply",
-            "node-1 kept source 172.17.1.9: nat KUBE-NODE-PORT rule 1: ",
-            "--match-set KUBE-NODE-PORT-LOCAL-TCP dst -j RETURN`, matching entry \
-             KUBE-NODE-PORT-LOCAL-TCP 30443",
+            // `why` confirms that without this rule, the connections succeed.
+            "node-1 kept source 172.17.1.9: nat KUBE-LOAD-BALANCER rule 1: ",
+            "--match-set KUBE-LOAD-BALANCER-LOCAL dst,dst -j RETURN`, matching entry \
+             KUBE-LOAD-BALANCER-LOCAL 172.18.96.4,tcp:443",
         ] {
             assert!(
                 conclusion_of_lost.contains(words),
