@@ -25,8 +25,8 @@ fn svclab() -> Command {
 }
 
 fn success_output(output: Output) -> Vec<u8> {
-    let stderr_text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr_text}");
+    let [errors, text] = [&output.stderr, &output.stdout].map(|text| String::from_utf8_lossy(text));
+    assert_eq!(output.status.code(), Some(0), "{errors}{text}");
     output.stdout
 }
 

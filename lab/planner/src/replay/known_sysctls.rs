@@ -44,7 +44,7 @@ const GLOBAL_PREFIXES: [&str; 17] = [
 /// `Documentation/networking/ip-sysctl.rst`, `nf_conntrack-sysctl.rst`;
 /// `net/netfilter/nf_conntrack_proto_tcp.c`, `_udp.c`, `_icmp.c`, `_generic.c`). A kernel
 /// without the sysctl behaves as with the default.
-const DEFAULTS: [(&str, &str); 44] = [
+const DEFAULTS: [(&str, &str); 46] = [
     ("net.bridge.bridge-nf-filter-pppoe-tagged", "0"),
     ("net.bridge.bridge-nf-filter-vlan-tagged", "0"),
     ("net.bridge.bridge-nf-pass-vlan-input-dev", "0"),
@@ -95,6 +95,8 @@ const DEFAULTS: [(&str, &str); 44] = [
     ),
     ("net.netfilter.nf_conntrack_udp_timeout", "30"),
     ("net.netfilter.nf_conntrack_udp_timeout_stream", "120"),
+    ("net.netfilter.nf_flowtable_tcp_timeout", "30"),
+    ("net.netfilter.nf_flowtable_udp_timeout", "30"),
 ];
 
 /// IPv4 sysctls of interfaces, by their last part, with their defaults as in [`DEFAULTS`]. The
