@@ -252,18 +252,27 @@ fn bisect_after_command(command: &str) -> (Option<i32>, String) {
     let changed = labs.runtime.run(&exec);
     assert_eq!(changed.status.code(), Some(0), "{}", stderr(&changed));
     let bad = collect("bad.tar.gz");
+    bisect_bundles(directory.path(), &objects, [&good, &bad])
+}
+
+/// Bisects two dumps of node-1, the good one first.
+fn bisect_bundles(
+    directory: &Path,
+    objects: &str,
+    [good, bad]: [&str; 2],
+) -> (Option<i32>, String) {
     let arguments = [
         "--good",
-        &good,
+        good,
         "--bad",
-        &bad,
+        bad,
         "--node=node-1",
         "--objects",
-        &objects,
+        objects,
         "--probe",
         CALL,
     ];
-    bisect(&arguments, Some(directory.path()))
+    bisect(&arguments, Some(directory))
 }
 
 #[test]
@@ -303,18 +312,7 @@ fn bisect_dumps_finds_legacy_rule_beside_nftables() {
         collect_node(&labs.runtime, "node-1", &file);
         file.display().to_string()
     });
-    let arguments = [
-        "--good",
-        &good,
-        "--bad",
-        &bad,
-        "--node=node-1",
-        "--objects",
-        &objects,
-        "--probe",
-        CALL,
-    ];
-    let (code, text) = bisect(&arguments, Some(directory.path()));
+    let (code, text) = bisect_bundles(directory.path(), &objects, [&good, &bad]);
     assert_eq!(code, Some(0), "{text}");
     assert_output_snapshot!(text);
 }

@@ -5,6 +5,7 @@ use crate::archive::{ArchiveFile, Skipped, SkippedFile};
 use crate::node::File;
 use crate::recognise::{self, Listing, Sections};
 use svclab_ruleset::Family;
+use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::text::limits::MAX_BYTES;
 use svclab_ruleset::tool::{DumpedBackend, Format};
 
@@ -139,9 +140,6 @@ fn place(name: &str, line: Option<usize>) -> String {
     }
 }
 
-/// Tables of iptables-nft in nftables.
-const IPTABLES_TABLES: [&str; 5] = ["filter", "mangle", "nat", "raw", "security"];
-
 /// Returns the gaps of listings of iptables. Their rules are reported only if the dump has no
 /// complete rules of the family.
 pub(super) fn listing_gaps(files: &[File], listings: Vec<(String, Listing)>) -> Vec<SkippedFile> {
@@ -172,7 +170,7 @@ fn complete_rules(files: &[File], family: Family) -> Option<&'static str> {
         let name = line
             .strip_prefix(table)
             .and_then(|rest| rest.split(' ').next());
-        name.is_some_and(|name| IPTABLES_TABLES.contains(&name))
+        name.is_some_and(|name| Table::from_name(name).is_some())
     };
     let has_tables =
         |file: &File| file.format == Some(Format::Nft) && file.text.lines().any(is_table);

@@ -6,14 +6,11 @@ use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};
 use svclab_ruleset::Family;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables;
-use svclab_ruleset::iptables::script::IptablesScript;
+use svclab_ruleset::iptables::script::{self, IptablesScript};
 use svclab_ruleset::ipvs::saved::{SavedVirtualServer as Dumped, Servers};
 use svclab_ruleset::ipvs::{RealServer, SchedulerFlags};
 use svclab_ruleset::nft::{Ruleset, Table};
 use svclab_ruleset::tool::{DumpedBackend, Format};
-
-/// Tables of iptables-nft in nftables.
-const IPTABLES_TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
 /// Replaces the rules, sets, tables and virtual servers of the node with those of the dump.
 pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut ReplayReport) {
@@ -168,7 +165,7 @@ fn iptables_family(table: &Table) -> Option<Family> {
         "ip6" => Family::V6,
         _ => return None,
     };
-    IPTABLES_TABLES.contains(&table.name.as_str()).then_some(ip)
+    script::Table::from_name(&table.name).map(|_| ip)
 }
 
 /// Removes the planned rules of the address families whose tables of iptables-nft are known from
