@@ -48,10 +48,11 @@ impl<'o> Pairs<'o> {
     }
 
     fn add_pair(&mut self, first: usize, second: usize) {
-        let key = [first.min(second), first.max(second)];
-        if first != second && !self.order.contains_key(&key) {
-            self.order.insert(key, [first, second]);
+        if first == second || self.changes[second].replaces(&self.changes[first]) {
+            return;
         }
+        let key = [first.min(second), first.max(second)];
+        self.order.entry(key).or_insert([first, second]);
     }
 
     fn origin(&self, [first, second]: [usize; 2]) -> Origin {
@@ -107,6 +108,20 @@ mod tests {
         assert_eq!(selected.len(), 6, "{selected:?}");
         assert_eq!(selected[0], [configured(0), configured(1)]);
         assert!(selected.contains(&vec![generated(0), generated(7)]));
+    }
+
+    #[test]
+    fn select_changes_of_one_value_are_no_pair() {
+        let to = |network: &str| ProposedChange::ClusterCidr {
+            networks: network.to_owned(),
+        };
+        let all = ["10.1.0.0/16", "10.2.0.0/16"].map(to);
+        let candidates = [&all[..], &[ProposedChange::MasqueradeAll]].concat();
+        let mut pairs = Pairs::new(candidates, &origin);
+        (0..3).for_each(|first| pairs.add(first, Vec::new()));
+        let (selected, _) = pairs.select();
+        let each = all.map(|network| vec![network, ProposedChange::MasqueradeAll]);
+        assert_eq!(selected, each);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::state::route_lookup::{RouteDecision, RouteLookup, RouteQuery};
 use crate::state::{LabState, NamespaceState};
 use svclab_journey::journey::{Hop, ingress_interface};
 use svclab_model::evidence::{KERNEL_DEFAULTS, LinkState};
-use svclab_model::plan::{Link, LinkKind};
+use svclab_model::plan::{Link, LinkKind, forwarding_switch};
 
 /// Returns the deviations that a packet met in one hop, with the namespace of each.
 pub(super) fn met(lab: &LabState<'_>, hop: &Hop) -> Vec<(String, Deviation)> {
@@ -214,16 +214,11 @@ fn sysctls(
             .map_or(rest, |(interface, _)| interface);
         interface == "all" || interfaces.contains(&*interface.replace('/', "."))
     };
-    let forwards = planned.sysctls.get("net.ipv4.ip_forward");
     let expected = |name: &str| {
-        let planned = planned.sysctls.get(name);
-        // `ip_forward` sets `forwarding` of `all` and of every interface (Linux v6.12,
-        // `net/ipv4/devinet.c`, `inet_forward_change`).
-        let by_forwarding = forwards
-            .filter(|_| name.starts_with("net.ipv4.conf.") && name.ends_with(".forwarding"));
+        let of = |name: &str| planned.sysctls.get(name);
+        let value = of(name).or_else(|| of(forwarding_switch(name)?)).cloned();
         let default = KERNEL_DEFAULTS.iter().find(|(own, _)| *own == name);
-        let default = default.map(|(_, value)| (*value).to_owned());
-        planned.or(by_forwarding).cloned().or(default)
+        value.or_else(|| default.map(|(_, value)| (*value).to_owned()))
     };
     let values = observed.sysctls.iter();
     let changed: BTreeMap<&str, (String, &String)> = values
@@ -240,25 +235,14 @@ fn sysctls(
         .collect()
 }
 
-/// Sysctls that switch forwarding of all interfaces, each with the prefix of the sysctls that it
-/// sets.
-const FORWARDING_SWITCHES: [(&str, &str); 2] = [
-    ("net.ipv4.conf.", "net.ipv4.ip_forward"),
-    ("net.ipv6.conf.", "net.ipv6.conf.all.forwarding"),
-];
-
-/// Whether the kernel set a sysctl because somebody changed a switch of forwarding: `forwarding` of
-/// every interface, and `accept_redirects` of `all` to the opposite (Linux v6.12,
-/// `net/ipv4/devinet.c`, `inet_forward_change`, and `net/ipv6/addrconf.c`, `addrconf_fixup_forwarding`).
+/// Whether the kernel set a sysctl because somebody changed a switch of forwarding. IPv4 forwarding
+/// also sets `accept_redirects` of `all` to the opposite (Linux v6.12, `net/ipv4/devinet.c`,
+/// `inet_forward_change`).
 fn is_switched(name: &str, value: &str, changed: &BTreeMap<&str, (String, &String)>) -> bool {
-    let mut switches = FORWARDING_SWITCHES
-        .iter()
-        .filter(|(prefix, switch)| name.starts_with(prefix) && name != *switch);
-    let Some((_, state)) = switches.find_map(|(_, switch)| changed.get(switch)) else {
-        return false;
-    };
-    match name.rsplit_once('.') {
-        Some((_, "forwarding")) => value == *state,
-        _ => name == "net.ipv4.conf.all.accept_redirects" && (value == "0") != (*state == "0"),
+    let state_of = |switch: &str| changed.get(switch).map(|(_, state)| state.as_str());
+    if name == "net.ipv4.conf.all.accept_redirects" {
+        let state = state_of("net.ipv4.ip_forward");
+        return state.is_some_and(|state| (value == "0") != (state == "0"));
     }
+    forwarding_switch(name).and_then(state_of) == Some(value)
 }

@@ -223,6 +223,19 @@ pub struct Sysctl {
     pub optional: bool,
 }
 
+/// Returns the sysctl whose change sets `key`, too: the kernel copies the state of forwarding to
+/// all interfaces (Linux v6.12, `net/ipv4/devinet.c`, `inet_forward_change`, and
+/// `net/ipv6/addrconf.c`, `addrconf_fixup_forwarding`). `None` for other sysctls.
+#[must_use]
+pub fn forwarding_switch(key: &str) -> Option<&'static str> {
+    let interface = key.strip_suffix(".forwarding")?;
+    if interface.starts_with("net.ipv4.conf.") {
+        return Some("net.ipv4.ip_forward");
+    }
+    let is_one = interface.starts_with("net.ipv6.conf.") && interface != "net.ipv6.conf.all";
+    is_one.then_some("net.ipv6.conf.all.forwarding")
+}
+
 /// Evidence that the agent records while probes run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::ChangeError;
-use svclab_model::plan::{Backend, Iptables, Link, Namespace, Plan, Sysctl};
+use svclab_model::plan::{Backend, Iptables, Link, Namespace, Plan, Sysctl, forwarding_switch};
 use svclab_ruleset::input::{Input, ProgramInput};
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::iptables::command::Command;
@@ -22,22 +22,6 @@ pub fn namespace<'p>(plan: &'p mut Plan, name: &str) -> Result<&'p mut Namespace
         .ok_or_else(|| ChangeError::Missing(name.to_owned()))
 }
 
-/// Returns the sysctl whose change sets the sysctl `key` of an interface, too: the kernel copies
-/// the value of forwarding to all interfaces (Linux v6.12, `net/ipv4/devinet.c`,
-/// `inet_forward_change`, and `net/ipv6/addrconf.c`, `addrconf_fixup_forwarding`). `None` for other
-/// sysctls.
-pub fn forwarding_of(key: &str) -> Option<&'static str> {
-    let name = key.strip_suffix(".forwarding")?;
-    let all = "net.ipv6.conf.all";
-    match name.strip_prefix("net.ipv4.conf.") {
-        Some(_) => Some("net.ipv4.ip_forward"),
-        None if name.starts_with("net.ipv6.conf.") && name != all => {
-            Some("net.ipv6.conf.all.forwarding")
-        }
-        None => None,
-    }
-}
-
 /// Sets a sysctl.
 ///
 /// # Errors
@@ -46,7 +30,7 @@ pub fn forwarding_of(key: &str) -> Option<&'static str> {
 pub fn set_sysctl(namespace: &mut Namespace, key: &str, value: &str) -> Result<(), ChangeError> {
     namespace
         .sysctls
-        .retain(|sysctl| forwarding_of(&sysctl.key) != Some(key));
+        .retain(|sysctl| forwarding_switch(&sysctl.key) != Some(key));
     let mut sysctls = namespace.sysctls.iter_mut();
     if let Some(sysctl) = sysctls.rfind(|setting| setting.key == key) {
         if sysctl.value == value {

@@ -63,6 +63,20 @@ pub enum ServiceField {
     },
 }
 
+impl ServiceField {
+    /// Whether both changes concern the same field.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Port { port, .. }, Self::Port { port: of, .. })
+            | (Self::NodePort { port, .. }, Self::NodePort { port: of, .. })
+            | (Self::TargetPort { port, .. }, Self::TargetPort { port: of, .. })
+            | (Self::Protocol { port, .. }, Self::Protocol { port: of, .. }) => port == of,
+            (Self::Selector { .. }, Self::Selector { .. }) => true,
+            _ => self == other,
+        }
+    }
+}
+
 /// Sets a traffic policy of a service.
 pub(super) fn set_policy(
     case: &mut Case,

@@ -4,10 +4,9 @@ use super::Search;
 use crate::bisect::{Difference, DifferenceMask, Kind, Pair, TrialCache, TrialClass, narrow_fixes};
 use crate::why::candidates::Met;
 use crate::why::change::ProposedChange;
-use crate::why::change::forwarding_of;
 use crate::why::component_state::ComponentState;
 use crate::why::finding::ChangeResult;
-use svclab_model::plan::{Namespace, Plan, Sysctl};
+use svclab_model::plan::{Namespace, Plan, Sysctl, forwarding_switch};
 use svclab_runner::results::RunError;
 use svclab_runner::run::to_run_error;
 
@@ -100,7 +99,7 @@ fn keep_sysctls(namespace: &mut Namespace, current: &Namespace) {
             .map(|own| own.value.clone())
     };
     let follows = |key: &str| {
-        forwarding_of(key).is_some_and(|all| value_of(namespace, all) != value_of(current, all))
+        forwarding_switch(key).is_some_and(|all| value_of(namespace, all) != value_of(current, all))
     };
     let is_kept = |sysctl: &Sysctl| !follows(&sysctl.key);
     let kept: Vec<Sysctl> = namespace
