@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::network::{address_commands, forwarding_command, neighbour_command, route_command};
 use super::{
-    address_commands, descriptions, escape_newlines, join_lines, netns_exec_comment, netns_name,
-    with_final_newline,
+    descriptions, escape_newlines, join_lines, netns_exec_comment, netns_name, with_final_newline,
 };
 use svclab_model::plan::delta::NamespaceDelta;
 use svclab_model::plan::{HealthCheck, Lifetime, Plan, Stage, Step};
@@ -99,7 +99,7 @@ fn render_namespace(change: &NamespaceDelta) -> String {
     run("sysctl -p -", Some(&join_lines(settings)));
     run("ip -batch -", Some(&render_links(change)));
     let removed = change.forwarding.remove.iter();
-    let added = change.forwarding.add.iter().map(super::forwarding_command);
+    let added = change.forwarding.add.iter().map(forwarding_command);
     let forwarding = join_lines(removed.map(|entry| format!("fdb del {entry}")).chain(added));
     run("bridge -batch -", Some(&forwarding));
     let removed = change.ipvs.remove.iter();
@@ -165,12 +165,12 @@ fn render_links(change: &NamespaceDelta) -> String {
         .routes
         .remove
         .iter()
-        .map(|route| as_deletion(super::route_command(route)));
+        .map(|route| as_deletion(route_command(route)));
     commands.extend(routes);
     let neighbours = change.neighbours.remove.iter();
     commands
         .extend(neighbours.map(|each| format!("neighbour del {} dev {}", each.address, each.dev)));
-    commands.extend(change.neighbours.add.iter().map(super::neighbour_command));
-    commands.extend(change.routes.add.iter().map(super::route_command));
+    commands.extend(change.neighbours.add.iter().map(neighbour_command));
+    commands.extend(change.routes.add.iter().map(route_command));
     join_lines(commands.into_iter())
 }

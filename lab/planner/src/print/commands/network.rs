@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ipnetwork::IpNetwork;
 
-use super::super::{device_arguments, forwarding_command, network_text};
+use super::super::network::{device_arguments, forwarding_command, network_text};
 use crate::delta::difference;
 use svclab_model::plan::{
     Forwarding, Link, LinkKind, MultipathRoute, Namespace, Neighbour, PortSettings, Route,
