@@ -17,11 +17,12 @@ mod iptables;
 mod network;
 mod nft;
 mod rules;
+mod servers;
 mod sets;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use thiserror::Error;
 
@@ -32,6 +33,7 @@ use graph::{DifferenceGraph, DifferenceNode, OwnerKey, Scope};
 use iptables::MergedIptables;
 use network::MergedNetwork;
 use nft::MergedTables;
+use servers::MergedServers;
 use sets::MergedSets;
 use svclab_dump::owner::{Owners, link_owner, tunnel_owner};
 use svclab_dump::{NodeDump, Owner};
@@ -41,7 +43,6 @@ use svclab_ruleset::Family;
 use svclab_ruleset::input::InputError;
 use svclab_ruleset::iptables::IptablesRules;
 use svclab_ruleset::iptables::script::Table;
-use svclab_ruleset::ipvs::{RealServer, Timeouts, VirtualServer, VirtualServerKey};
 use svclab_ruleset::tool::DumpedBackend;
 
 /// Reason why two plans cannot be merged.
@@ -123,10 +124,7 @@ struct MergedNamespace {
     sets: MergedSets,
     rules: MergedIptables,
     nft_tables: MergedTables,
-    ipvs: Merged<VirtualServer>,
-    /// Real servers of each virtual server.
-    real_servers: HashMap<VirtualServerKey, Merged<RealServer>>,
-    timeouts: Merged<Timeouts>,
+    ipvs: MergedServers,
     /// nfacct objects of both sides. Objects that no rule counts with have no effect.
     accounting: Vec<String>,
 }
@@ -354,78 +352,6 @@ fn find_owner(owners: &Owners, key: &OwnerKey) -> Option<Owner> {
     }
 }
 
-/// Merges virtual servers and the real servers of each.
-fn merge_virtual_servers(
-    good: &Namespace,
-    bad: &Namespace,
-    graph: &mut DifferenceGraph,
-) -> (
-    Merged<VirtualServer>,
-    HashMap<VirtualServerKey, Merged<RealServer>>,
-) {
-    let make_scope = |kind, location: String| Scope {
-        namespace: &good.name,
-        kind,
-        location,
-    };
-    let without_real_servers = |servers: &[VirtualServer]| -> Vec<VirtualServer> {
-        let bare = servers.iter().map(|server| VirtualServer {
-            servers: Vec::new(),
-            ..server.clone()
-        });
-        bare.collect()
-    };
-    let (good_servers, bad_servers) = (
-        without_real_servers(&good.ipvs),
-        without_real_servers(&bad.ipvs),
-    );
-    let scope = make_scope(Kind::VirtualServer, "ipvs".to_owned());
-    let describe = |server: &VirtualServer| {
-        let text = server.to_string().trim_end().to_owned();
-        (text, OwnerKey::Server(server.key))
-    };
-    let ipvs = graph.add_keyed(
-        &scope,
-        &good_servers,
-        &bad_servers,
-        |server| server.key,
-        describe,
-    );
-    let mut real_servers = HashMap::new();
-    for slot in &ipvs.slots {
-        let key = slot.item.key;
-        // A virtual server whose scheduler or other settings differ has two slots.
-        if real_servers.contains_key(&key) {
-            continue;
-        }
-        let servers_in = |namespace: &Namespace| -> Vec<RealServer> {
-            let found = namespace.ipvs.iter().find(|server| server.key == key);
-            found.map_or_else(Vec::new, |server| server.servers.clone())
-        };
-        let (good_servers, bad_servers) = (servers_in(good), servers_in(bad));
-        let first = graph.next_index();
-        let scope = make_scope(Kind::RealServer, format!("ipvs {key}"));
-        let describe = |server: &RealServer| {
-            let method = format!("{:?}", server.method).to_lowercase();
-            let text = format!("{} {method} weight {}", server.address, server.weight);
-            (text, OwnerKey::Server(key))
-        };
-        let merged = graph.add_keyed(
-            &scope,
-            &good_servers,
-            &bad_servers,
-            |server| server.address,
-            describe,
-        );
-        let has = |namespace: &Namespace| namespace.ipvs.iter().any(|server| server.key == key);
-        if let Some(difference) = slot.origin.difference().filter(|_| !has(good) || !has(bad)) {
-            graph.join_all(std::iter::once(difference).chain(first..graph.next_index()));
-        }
-        real_servers.insert(key, merged);
-    }
-    (ipvs, real_servers)
-}
-
 impl MergedNamespace {
     fn new(
         good: &Namespace,
@@ -433,11 +359,6 @@ impl MergedNamespace {
         graph: &mut DifferenceGraph,
     ) -> Result<Self, PairError> {
         let namespace = good.name.as_str();
-        let make_scope = |kind, place: &str| Scope {
-            namespace,
-            kind,
-            location: place.to_owned(),
-        };
         let network = MergedNetwork::new(good, bad, graph);
         let sets = MergedSets::new(namespace, &good.ipset, &bad.ipset, graph)?;
         let rules = MergedIptables::new(good, bad, graph)?;
@@ -448,23 +369,7 @@ impl MergedNamespace {
         let good_tables = good.nft.state().map_err(unreadable)?;
         let bad_tables = bad.nft.state().map_err(unreadable)?;
         let tables = MergedTables::new(namespace, good_tables, bad_tables, graph);
-        let (ipvs, real) = merge_virtual_servers(good, bad, graph);
-        let list_timeouts =
-            |side: &Namespace| -> Vec<Timeouts> { side.ipvs_timeouts.into_iter().collect() };
-        let (good_timeouts, bad_timeouts) = (list_timeouts(good), list_timeouts(bad));
-        let describe = |timeouts: &Timeouts| {
-            (
-                timeouts.to_string().trim_end().to_owned(),
-                OwnerKey::Unknown,
-            )
-        };
-        let timeouts = graph.add_keyed(
-            &make_scope(Kind::Timeouts, "ipvs"),
-            &good_timeouts,
-            &bad_timeouts,
-            |_| (),
-            describe,
-        );
+        let ipvs = MergedServers::new(good, bad, graph);
         let mut accounting = good.accounting.clone();
         accounting.extend(
             bad.accounting
@@ -479,8 +384,6 @@ impl MergedNamespace {
             rules,
             nft_tables: tables,
             ipvs,
-            real_servers: real,
-            timeouts,
             accounting,
         })
     }
@@ -497,15 +400,8 @@ impl MergedNamespace {
         namespace.ipset = self.sets.build(with, named).into();
         [namespace.iptables, namespace.other_iptables] = self.rules.build(with);
         namespace.nft = self.nft_tables.build(with).into();
-        let servers = self.ipvs.selected(with).map(|server| {
-            let real = self.real_servers.get(&server.key).into_iter();
-            VirtualServer {
-                servers: real.flat_map(|real| real.selected(with)).copied().collect(),
-                ..server.clone()
-            }
-        });
-        namespace.ipvs = servers.collect();
-        namespace.ipvs_timeouts = self.timeouts.selected(with).next().copied();
+        namespace.ipvs = self.ipvs.build(with);
+        namespace.ipvs_timeouts = self.ipvs.timeouts(with);
         namespace
     }
 }
