@@ -10,4 +10,5 @@ mod ipvs;
 mod large_rules;
 mod oracle;
 mod plan_print;
+mod rule_forms;
 mod trace;

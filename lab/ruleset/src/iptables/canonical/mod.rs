@@ -1,13 +1,20 @@
 //! Renders each rule in one canonical form, so that equivalent rules have equal texts. The form
 //! includes the changes of iptables between restore and save, and omits explicit defaults.
+//! `tests/host/rule_forms.rs` compares it with what iptables makes of the same rules.
 
-use std::borrow::Cow;
+mod matches;
+mod targets;
+mod values;
+
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
 use super::parts::{RuleOption, RuleParts};
 use super::words::quote_into;
+use matches::canonical_match_option;
+use targets::canonical_target_options;
+use values::{protocol_name, with_value};
 
 /// Renders the canonical text of a rule.
 pub(super) fn render(rule: &RuleParts<'_>) -> String {
@@ -47,7 +54,7 @@ pub(super) fn render(rule: &RuleParts<'_>) -> String {
         let mut choices: Vec<RuleOption<'_>> = target
             .options
             .iter()
-            .filter_map(|choice| canonical_target_option(&target.name, choice))
+            .flat_map(|choice| canonical_target_options(&target.name, choice))
             .collect();
         choices.sort();
         for choice in &choices {
@@ -97,71 +104,9 @@ fn canonical_header_option<'r>(choice: &RuleOption<'r>) -> Option<RuleOption<'r>
             let name = protocol_name(text);
             (name != "all").then(|| with_value(choice, name))
         }
+        ("-i" | "-o", Some("+")) if !choice.is_negated => None,
+        ("-4" | "-6", _) => None,
         _ => Some(choice.clone()),
-    }
-}
-
-fn canonical_match_option<'r>(module: &str, choice: &RuleOption<'r>) -> Option<RuleOption<'r>> {
-    let value = choice.values.first().map_or("", AsRef::as_ref);
-    let is_positive = !choice.is_negated;
-    match (module, choice.name.as_ref()) {
-        ("mark" | "connmark", "--mark") => Some(with_value(choice, format_mask(value, u32::MAX)?)),
-        ("statistic", "--probability") => {
-            // The kernel stores 31 bits of the probability.
-            let bits = (value.parse::<f64>().ok()? * f64::from(1_u32 << 31)).round();
-            let text = format!("{:.11}", bits / f64::from(1_u32 << 31));
-            Some(with_value(choice, text))
-        }
-        ("conntrack", "--ctstate") | ("state", "--state") => {
-            let mut states: Vec<&str> = value.split(',').collect();
-            // No state starts with a dash. Sorting could move such a text to the front, where it
-            // would be an option.
-            if !states.iter().any(|state| state.starts_with('-')) {
-                states.sort_unstable();
-            }
-            Some(with_value(choice, states.join(",")))
-        }
-        ("ipvs", "--vproto") => Some(with_value(choice, protocol_name(value))),
-        // Defaults of `recent` that iptables-save prints and input usually omits.
-        ("recent", "--rsource") if is_positive => None,
-        ("recent", "--mask") if is_full_mask(value) => None,
-        ("recent", "--name") if value == "DEFAULT" => None,
-        _ => Some(choice.clone()),
-    }
-}
-
-fn canonical_target_option<'r>(target: &str, choice: &RuleOption<'r>) -> Option<RuleOption<'r>> {
-    let value = choice.values.first().map_or("", AsRef::as_ref);
-    let xmark = |value: u32, mask: u32| RuleOption {
-        name: Cow::Borrowed("--set-xmark"),
-        is_negated: false,
-        values: vec![Cow::Owned(format!("{value:#x}/{mask:#x}"))],
-    };
-    match (target, choice.name.as_ref()) {
-        ("REJECT", "--reject-with")
-            if matches!(value, "icmp-port-unreachable" | "icmp6-port-unreachable") =>
-        {
-            None
-        }
-        ("MARK", name) => {
-            let (bits, mask) = value_and_mask(value)?;
-            match name {
-                "--set-xmark" => Some(xmark(bits, mask.unwrap_or(u32::MAX))),
-                "--set-mark" => Some(xmark(bits, bits | mask.unwrap_or(u32::MAX))),
-                "--or-mark" => Some(xmark(bits, bits)),
-                "--xor-mark" => Some(xmark(bits, 0)),
-                "--and-mark" => Some(xmark(0, !bits)),
-                _ => Some(choice.clone()),
-            }
-        }
-        _ => Some(choice.clone()),
-    }
-}
-
-fn with_value<'r>(choice: &RuleOption<'r>, value: String) -> RuleOption<'r> {
-    RuleOption {
-        values: vec![Cow::Owned(value)],
-        ..choice.clone()
     }
 }
 
@@ -187,47 +132,6 @@ fn format_address(network: IpNetwork) -> String {
         network.ip().to_string()
     } else {
         format!("{}/{}", network.network(), network.prefix())
-    }
-}
-
-fn protocol_name(text: &str) -> String {
-    match text {
-        "0" => "all",
-        "1" => "icmp",
-        "6" => "tcp",
-        "17" => "udp",
-        "58" | "icmpv6" => "ipv6-icmp",
-        "132" => "sctp",
-        name => return name.to_ascii_lowercase(),
-    }
-    .to_owned()
-}
-
-/// Formats `VALUE/MASK` in hexadecimal. `default` is the mask of a text without one.
-fn format_mask(text: &str, default: u32) -> Option<String> {
-    let (value, mask) = value_and_mask(text)?;
-    Some(format!("{value:#x}/{:#x}", mask.unwrap_or(default)))
-}
-
-fn value_and_mask(text: &str) -> Option<(u32, Option<u32>)> {
-    match text.split_once('/') {
-        Some((value, mask)) => Some((parse_number(value)?, Some(parse_number(mask)?))),
-        None => Some((parse_number(text)?, None)),
-    }
-}
-
-fn parse_number(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
-}
-
-fn is_full_mask(text: &str) -> bool {
-    match text.parse::<IpAddr>() {
-        Ok(IpAddr::V4(mask)) => u32::from(mask) == u32::MAX,
-        Ok(IpAddr::V6(mask)) => u128::from(mask) == u128::MAX,
-        Err(_) => false,
     }
 }
 
@@ -284,6 +188,27 @@ mod tests {
             ),
             ("-s 10.1.2.3/255.255.0.0", "-s 10.1.0.0/16"),
             (
+                "-p tcp --syn --destination-port https -j ACCEPT",
+                "-p tcp -m tcp --dport 443 --tcp-flags FIN,SYN,RST,ACK SYN -j ACCEPT",
+            ),
+            (
+                "-m limit --limit 60/hour -j ACCEPT",
+                "-m limit --limit 1/min -j ACCEPT",
+            ),
+            (
+                "-m limit --limit 7/m -j ACCEPT",
+                "-m limit --limit 7/min -j ACCEPT",
+            ),
+            (
+                "-j CONNMARK --restore-mark --mask 0xff",
+                "-j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff",
+            ),
+            ("-j LOG --log-level warning", "-j LOG"),
+            (
+                "-m dscp --dscp-class AF21 -j ACCEPT",
+                "-m dscp --dscp 0x12 -j ACCEPT",
+            ),
+            (
                 "-s 10.0.0.1 -m ipvs --vaddr 10.0.0.1 --vproto tcp --vport 80 -j DROP",
                 "-s 10.0.0.1/32 -m ipvs --vproto 6 --vaddr 10.0.0.1 --vport 80 -j DROP",
             ),
@@ -309,6 +234,13 @@ mod tests {
             ),
             ("-m comment --comment a -j Y", "-m comment --comment b -j Y"),
             ("-j REJECT", "-j REJECT --reject-with tcp-reset"),
+            ("-p tcp --syn -j Y", "-p tcp ! --syn -j Y"),
+            ("-m limit --limit 5/min -j Y", "-m limit --limit 6/min -j Y"),
+            (
+                "-m limit --limit 5/nothing -j Y",
+                "-m limit --limit 6/nothing -j Y",
+            ),
+            ("-j CONNMARK --save-mark", "-j CONNMARK --restore-mark"),
             ("-j Y", ""),
         ] {
             assert_ne!(text(left), text(right));
