@@ -35,6 +35,8 @@ pub(super) fn kept_sources(
         None => 0,
     };
     let hops = request.hops.iter().take(count);
+    // A packet that does not leave a namespace ends before masquerading.
+    let hops = hops.filter(|hop| hop.crossings.iter().any(|crossing| crossing.out));
     hops.filter_map(|hop| kept_source(hop, request, rules))
         .collect()
 }
