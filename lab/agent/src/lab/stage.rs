@@ -19,7 +19,9 @@ use crate::runtime::softnet::BacklogQueues;
 use crate::watch::capture::{self, Capture, CaptureBuffer};
 use crate::watch::trace::Trace;
 use crate::watch::{counters, kernel_state, sysctls};
-use svclab_model::evidence::{Attempt, Evidence, Packet, StageEvidence, Verdict};
+use svclab_model::evidence::{
+    Attempt, Evidence, Packet, RelayedConnection, StageEvidence, Verdict,
+};
 use svclab_model::plan::{Lifetime, Namespace, Probe, Stage};
 use svclab_model::protocol::{BackendHealthChange, Failure};
 
@@ -87,6 +89,8 @@ impl RunningLab {
         step("run its probes".to_owned());
         let (delay, queues) = (Delay::start(), BacklogQueues::read());
         let late_timers = self.late_timers();
+        // Those of earlier stages belong to no probe of this stage.
+        self.take_relayed();
         let settler = trace.as_mut().filter(|_| settles).map(|trace| {
             let (plan, namespaces) = (&self.plan, &self.namespaces);
             Settler::new(
@@ -128,6 +132,7 @@ impl RunningLab {
         let mut evidence = StageEvidence {
             attempts,
             unresolved,
+            relayed: self.take_relayed(),
             delay_ms: delay.process_ms(),
             ..StageEvidence::default()
         };
@@ -150,6 +155,23 @@ impl RunningLab {
     /// Returns the number of waits that a kernel timer ended while this process was delayed.
     fn late_timers(&self) -> u64 {
         self.namespaces.values().map(NetNs::late_timers).sum()
+    }
+
+    /// Removes and returns the connections that load balancers made for clients.
+    fn take_relayed(&self) -> Vec<RelayedConnection> {
+        let namespaces = self.plan.namespaces.iter();
+        let relayed = namespaces.filter_map(|namespace| {
+            let taken = self.namespaces.get(&namespace.name)?.take_relayed();
+            let named = taken
+                .into_iter()
+                .map(|[client, backend]| RelayedConnection {
+                    namespace: namespace.name.clone(),
+                    client,
+                    backend,
+                });
+            Some(named.collect::<Vec<_>>())
+        });
+        relayed.flatten().collect()
     }
 
     /// Captures the packets of the namespaces for which `is_selected` returns `true`.

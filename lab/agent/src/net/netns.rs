@@ -1,6 +1,6 @@
 //! Network namespaces that exist only through descriptors: they have no names and need no cleanup.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt as _;
@@ -10,6 +10,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::net::ports::Ports;
 use crate::sandbox::tenant::Tenant;
+use svclab_model::evidence::AddressPair;
 
 /// Network namespace. It exists as long as this value or a socket of the namespace.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub(crate) struct NetNs {
     ports: Rc<Ports>,
     /// Number of waits that a kernel timer ended while this process was delayed.
     late_timers: Rc<Cell<u64>>,
+    /// Addresses of the connections of clients and of those that load balancers made for them.
+    relayed: Rc<RefCell<Vec<[AddressPair; 2]>>>,
     tenant: Tenant,
 }
 
@@ -28,6 +31,7 @@ impl NetNs {
             descriptor: Rc::new(current()?),
             ports: Rc::clone(ports),
             late_timers: Rc::default(),
+            relayed: Rc::default(),
             tenant: tenant.clone(),
         })
     }
@@ -64,6 +68,16 @@ impl NetNs {
     /// Returns the number of waits recorded by [`NetNs::note_late_timer`].
     pub(crate) fn late_timers(&self) -> u64 {
         self.late_timers.get()
+    }
+
+    /// Records that a load balancer in the namespace connects to a backend for a client.
+    pub(crate) fn note_relayed(&self, client: AddressPair, backend: AddressPair) {
+        self.relayed.borrow_mut().push([client, backend]);
+    }
+
+    /// Removes and returns the connections recorded by [`NetNs::note_relayed`].
+    pub(crate) fn take_relayed(&self) -> Vec<[AddressPair; 2]> {
+        self.relayed.take()
     }
 
     /// Runs a function inside the namespace. Sockets and processes created by the function stay in

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use socket2::{Domain, Socket, Type};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -14,7 +15,7 @@ use crate::net::netns::NetNs;
 use crate::runtime::delay::Delay;
 use crate::runtime::max_wait::within;
 use crate::servers::accept::accept;
-use crate::servers::health::connect;
+use svclab_model::evidence::AddressPair;
 
 /// Forwards connections to `backends` in turn. Each backend has `retry_after` to answer the
 /// connection.
@@ -41,7 +42,11 @@ async fn forward(
     first: usize,
     max_wait: Duration,
 ) {
-    if let Ok(mut backend) = connect_to_any(&ns, &backends, first, max_wait).await {
+    let Ok(addresses) = client_addresses(&client) else {
+        return;
+    };
+    let connected = connect_to_any(&ns, &backends, first, max_wait, addresses).await;
+    if let Ok(mut backend) = connected {
         let _ = copy_bidirectional(&mut client, &mut backend).await;
     }
     // If no backend answers, the client's connection closes without data.
@@ -52,11 +57,12 @@ async fn connect_to_any(
     backends: &[SocketAddr],
     first: usize,
     max_wait: Duration,
+    client: AddressPair,
 ) -> io::Result<TcpStream> {
     for offset in 0..backends.len() {
         let backend = backends[first.wrapping_add(offset) % backends.len()];
         let delay = Delay::start();
-        match within(max_wait, connect(ns, backend, None)).await {
+        match within(max_wait, connect(ns, backend, client)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) if is_timer_error(&error) && delay.process_ms() > 0 => {
                 ns.note_late_timer();
@@ -65,6 +71,41 @@ async fn connect_to_any(
         }
     }
     Err(io::Error::other("no backend answers"))
+}
+
+/// Returns the addresses of a client's connection.
+fn client_addresses(client: &TcpStream) -> io::Result<AddressPair> {
+    Ok(AddressPair {
+        source: client.peer_addr()?,
+        destination: client.local_addr()?,
+    })
+}
+
+/// Connects to a backend, and records the connection before the backend answers.
+async fn connect(ns: &NetNs, backend: SocketAddr, client: AddressPair) -> io::Result<TcpStream> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = ns.enter(|| Socket::new(Domain::for_address(backend), kind, None))??;
+    let started = socket.connect(&backend.into());
+    if let Some(source) = socket.local_addr()?.as_socket() {
+        let destination = backend;
+        ns.note_relayed(
+            client,
+            AddressPair {
+                source,
+                destination,
+            },
+        );
+    }
+    match started {
+        Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => return Err(error),
+        _ => {}
+    }
+    let stream = TcpStream::from_std(socket.into())?;
+    stream.writable().await?;
+    match stream.take_error()? {
+        Some(error) => Err(error),
+        None => Ok(stream),
+    }
 }
 
 /// Whether an error may result from a kernel timer that ran on while this process was delayed: an

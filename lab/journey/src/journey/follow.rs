@@ -9,7 +9,7 @@ use super::rules::RuleIndex;
 use super::sighting;
 use super::track::tracks;
 use super::{Journey, PacketHeader, PacketPath, PathEnd};
-use svclab_model::evidence::{AddressPair, Attempt, StageEvidence};
+use svclab_model::evidence::{AddressPair, Attempt, RelayedConnection, StageEvidence};
 use svclab_model::plan::{Plan, Probe, ProbeProtocol};
 
 /// Follows every packet that belongs to an attempt of one of the probes. The evidence must come from
@@ -36,7 +36,8 @@ pub fn journeys(plan: &Plan, probes: &[Probe], evidence: &StageEvidence) -> Vec<
         .iter()
         .filter_map(|attempt| {
             let probe = probes.iter().find(|probe| probe.name == attempt.probe)?;
-            Some(build_journey(probe, attempt, &packets, &ends))
+            let relayed = &evidence.relayed;
+            Some(build_journey(probe, attempt, &packets, relayed, &ends))
         })
         .collect()
 }
@@ -46,6 +47,7 @@ fn build_journey(
     probe: &Probe,
     attempt: &Attempt,
     packets: &[FollowedPacket<'_>],
+    relayed: &[RelayedConnection],
     ends: &PathEnds,
 ) -> Journey {
     let addresses = attempt.local_address.map(|local| {
@@ -59,7 +61,7 @@ fn build_journey(
         }
     });
     let own_packets = addresses.map_or_else(Vec::new, |called| {
-        packets_of_attempt(called, &probe.namespace, packets)
+        packets_of_attempt(called, &probe.namespace, packets, relayed)
     });
     let path_index = |index: usize| {
         own_packets
@@ -112,17 +114,25 @@ fn build_journey(
 
 /// Returns the indices of the packets of an attempt, each with whether it travels in request
 /// direction. These are packets sent with the addresses of the attempt, their rewritten forms, the
-/// replies to them, and so on until no packet is added.
+/// replies to them, the packets of connections that load balancers made for them, and so on until no
+/// packet is added.
 fn packets_of_attempt(
     addresses: AddressPair,
     from: &str,
     packets: &[FollowedPacket<'_>],
+    relayed: &[RelayedConnection],
 ) -> Vec<(usize, bool)> {
     let mut outward = HashSet::from([addresses]);
     let mut inward = HashSet::from([addresses.reversed()]);
     let mut found: BTreeMap<usize, bool> = BTreeMap::new();
     loop {
         let count_before = found.len();
+        for relay in relayed {
+            if outward.contains(&relay.client) {
+                outward.insert(relay.backend);
+                inward.insert(relay.backend.reversed());
+            }
+        }
         for (index, packet) in packets.iter().enumerate() {
             if found.contains_key(&index) {
                 continue;

@@ -213,6 +213,11 @@ impl Conclusion<'_> {
                 return None;
             }
             let to = hop.before.destination;
+            // Packets of a layer 7 load balancer's own connections show its backends.
+            let mut servers = self.book.plan().servers.iter();
+            if servers.any(|server| server.is_layer7_at(to)) {
+                return None;
+            }
             let mut balancers = self.book.cluster().balancers.iter();
             let balancer = balancers.find(|balancer| {
                 let mut ports = balancer.ports.iter();

@@ -39,6 +39,18 @@ impl AddressPair {
     }
 }
 
+/// Connection that a layer 7 load balancer made for a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RelayedConnection {
+    /// Namespace of the load balancer.
+    pub namespace: String,
+    /// Connection of the client, as the load balancer sees it.
+    pub client: AddressPair,
+    /// Connection of the load balancer to a backend, whether the backend answered or not.
+    pub backend: AddressPair,
+}
+
 impl fmt::Display for AddressPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -22,7 +22,9 @@ use serde::{Deserialize, Serialize};
 use crate::backend::Backend;
 
 pub use attempt::{Answer, Attempt, Progress, Verdict};
-pub use connection::{AddressPair, ConntrackEntry, IpvsConnection, format_address};
+pub use connection::{
+    AddressPair, ConntrackEntry, IpvsConnection, RelayedConnection, format_address,
+};
 pub use dropped::{DropEvidence, DroppedPacket};
 pub use kernel_state::KernelState;
 pub use network::{

@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::names;
 use super::{
-    Attempt, ConntrackEntry, DropEvidence, IpvsConnection, KernelState, Packet, SavedRules,
-    TraceEvent,
+    Attempt, ConntrackEntry, DropEvidence, IpvsConnection, KernelState, Packet, RelayedConnection,
+    SavedRules, TraceEvent,
 };
 
 /// Maximum number of stages.
@@ -44,6 +44,9 @@ pub struct StageEvidence {
     /// IPVS connections of traced namespaces at the end of the probes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ipvs_connections: Vec<IpvsConnection>,
+    /// Connections of the layer 7 load balancers to their backends, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relayed: Vec<RelayedConnection>,
     /// Packets dropped in traced namespaces.
     #[serde(default)]
     pub drops: DropEvidence,

@@ -28,6 +28,16 @@ pub struct Server {
     pub kind: ServerKind,
 }
 
+impl Server {
+    /// Whether the server is a layer 7 load balancer with this address.
+    #[must_use]
+    pub fn is_layer7_at(&self, address: SocketAddr) -> bool {
+        matches!(self.kind, ServerKind::L7Proxy { .. })
+            && self.port == address.port()
+            && self.address.is_none_or(|own| own == address.ip())
+    }
+}
+
 /// Behaviour of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]

@@ -21,7 +21,7 @@ pub use frame::{event_framing, read_event, request_framing};
 use stream::{FromStream, StreamId, StreamRequest, ToStream};
 
 /// Version of the protocol. Both ends must use the same version.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Number that the front end assigns to a lab of an agent.
 pub type LabId = u32;
