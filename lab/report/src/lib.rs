@@ -15,6 +15,7 @@
 
 mod case_head;
 mod commands;
+pub mod drawing;
 mod formats;
 pub mod results;
 pub mod schema;
@@ -28,6 +29,7 @@ pub use commands::{
     bisect, claims, diff, doctor, explain, ps, replay, verify, version_history, why,
 };
 pub use formats::github::inert;
+pub use formats::html::HtmlWriter;
 pub use formats::{Format, folder, pcapng};
 pub use text::expectation::describe_observed;
 pub use text::{journey, refused, shell_quote};

@@ -1,5 +1,5 @@
-//! Writes a run as files: evidence, capture and explanation for each case, and one `JUnit` XML
-//! file.
+//! Writes a run as files: evidence, capture and explanation for each case, one `JUnit` XML file, and
+//! one page about everything.
 //!
 //! Each file gets its name only when it is complete.
 
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::formats::capture::write_capture;
 use crate::formats::evidence::EvidenceDocument;
+use crate::formats::html::{Attachments, Page};
 use crate::formats::junit::Junit;
-use crate::formats::packet_comments::comments;
-use crate::formats::pcapng::Pcapng;
 use crate::text::journey::render_case_journeys;
 use crate::writer::{Options, Writer};
 use svclab_diagnostic::files;
@@ -28,6 +28,7 @@ const MAX_NAME_BYTES: usize = 120;
 pub struct Folder {
     path: PathBuf,
     rerun_command: String,
+    page: Page,
     /// Command line name of the first case of each directory.
     firsts: HashMap<PathBuf, String>,
     /// Directories of this run.
@@ -45,6 +46,7 @@ impl Folder {
         Ok(Self {
             path: path.to_owned(),
             rerun_command: again.to_owned(),
+            page: Page::new(again),
             firsts: HashMap::new(),
             written: HashSet::new(),
         })
@@ -77,24 +79,7 @@ impl Folder {
             files::create_output_directory(directory)
                 .map_err(|error| with_path(directory, &error))?;
         }
-        write_file(&path.join("capture.pcapng"), |out| {
-            let mut pcapng = Pcapng::begin(out, seen.interfaces.iter().cloned())?;
-            let mut left_out = 0_u64;
-            for (stage, journeys) in seen.evidence.stages.iter().zip(&seen.journeys) {
-                for packet in stage.step.iter().flat_map(|step| &step.packets) {
-                    pcapng.packet(packet, None)?;
-                }
-                let packet_comments = comments(journeys);
-                for (number, packet) in stage.packets.iter().enumerate() {
-                    pcapng.packet(packet, packet_comments.get(&number).map(String::as_str))?;
-                }
-                left_out = left_out.saturating_add(stage.packets_missed);
-            }
-            if left_out > 0 {
-                pcapng.write_missed(left_out)?;
-            }
-            pcapng.flush()
-        })?;
+        write_file(&path.join("capture.pcapng"), |out| write_capture(out, seen))?;
         write_file(&path.join("evidence.json"), |out| {
             let mut out = PrintableWriter::new(out, TextKind::Json);
             serde_json::to_writer(&mut out, &EvidenceDocument::new(result, seen))?;
@@ -103,7 +88,11 @@ impl Folder {
         })?;
         write_file(&path.join("explain.txt"), |out| {
             out.write_all(printable(&render_case_journeys(result, seen)).as_bytes())
-        })
+        })?;
+        let directory = path.strip_prefix(&self.path).unwrap_or(&path);
+        let directory = Attachments::Directory(directory.display().to_string());
+        self.page.add(result, Some(seen), &directory);
+        Ok(())
     }
 }
 
@@ -114,7 +103,17 @@ impl Writer for Folder {
                 result,
                 evidence: Some(seen),
             } => self.write_case(result, seen),
-            Event::RunEnded { .. } => {
+            Event::CaseEnded {
+                result,
+                evidence: None,
+            } => {
+                self.page.add(result, None, &Attachments::Embedded);
+                Ok(())
+            }
+            Event::RunEnded { results, .. } => {
+                write_file(&self.path.join("index.html"), |out| {
+                    out.write_all(self.page.finish(results).as_bytes())
+                })?;
                 let options = Options {
                     rerun_command: self.rerun_command.clone(),
                     ..Options::default()

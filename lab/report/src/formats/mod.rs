@@ -1,8 +1,10 @@
 //! Defines the output formats of a run: one file for each, with the parts that only it uses.
 
+mod capture;
 pub(crate) mod evidence;
 pub mod folder;
 pub(crate) mod github;
+pub mod html;
 pub(crate) mod human;
 pub(crate) mod json;
 pub(crate) mod junit;

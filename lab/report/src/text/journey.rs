@@ -211,7 +211,7 @@ impl JourneyRenderer<'_> {
             }
         }
         flush_folded(text, &mut folded);
-        let _ = writeln!(text, "      {}", render_end(flight, journey));
+        let _ = writeln!(text, "      {}", describe_end(flight, journey));
     }
 
     /// Adds the rules of a hop that matter.
@@ -358,7 +358,8 @@ fn render_interfaces(hop: &Hop) -> String {
     }
 }
 
-fn render_end(flight: &PacketPath, journey: &Journey) -> String {
+/// Describes the end of a packet.
+pub(crate) fn describe_end(flight: &PacketPath, journey: &Journey) -> String {
     match &flight.end {
         PathEnd::Delivered => "delivered".to_owned(),
         PathEnd::Rejected(by) => {

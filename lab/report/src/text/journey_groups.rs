@@ -8,7 +8,7 @@ use svclab_model::evidence::format_address;
 
 /// Groups journeys of a probe with the same verdict and the same explanation. Returns the first of
 /// each group with the size of the group. Groups of failing attempts come first.
-pub(super) fn group_journeys<'j>(
+pub(crate) fn group_journeys<'j>(
     journeys: impl Iterator<Item = &'j Journey>,
     explain: impl Fn(&Journey) -> String,
     is_failing: impl Fn(&Journey) -> bool,
@@ -28,7 +28,7 @@ pub(super) fn group_journeys<'j>(
 }
 
 /// Whether the attempt of a journey succeeded.
-pub(super) const fn is_success(journey: &Journey) -> bool {
+pub(crate) const fn is_success(journey: &Journey) -> bool {
     journey.verdict.is_success()
 }
 

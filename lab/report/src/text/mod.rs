@@ -7,7 +7,7 @@ pub(crate) mod cover;
 pub(crate) mod expectation;
 pub(crate) mod flow_table;
 pub mod journey;
-mod journey_groups;
+pub(crate) mod journey_groups;
 pub mod refused;
 
 use std::collections::BTreeSet;

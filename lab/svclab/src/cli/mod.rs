@@ -19,7 +19,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind as UsageErrorKind;
 
 use args::{Arguments, Command};
-use cases::{claims, explain, plan, run, verify, why};
+use cases::{claims, explain, graph, plan, run, verify, why};
 use dumps::{bisect, diff, redact, replay, rules};
 use error::{CliError, CommandResult, Outcome};
 use machine::{doctor, kernel, schema};
@@ -100,6 +100,7 @@ fn dispatch(arguments: &Arguments) -> CommandResult {
         Command::Explain(asked) => explain::explain(&arguments.common, asked),
         Command::Why(asked) => why::find_fixes(&arguments.common, asked),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
+        Command::Graph(graph) => graph::graph(&arguments.common, graph),
         Command::Up(up) => up::up(&arguments.common, up),
         Command::Ps(ps) => ps::ps(ps),
         Command::Exec(exec) => exec::exec(exec),

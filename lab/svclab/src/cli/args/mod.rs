@@ -22,8 +22,8 @@ pub(crate) use redact::RedactArguments;
 pub(crate) use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
 pub(crate) use rules::RulesArguments;
 pub(crate) use run::{
-    ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, PlanArguments, RunArguments,
-    WhyArguments, WhyFormat,
+    ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, GraphArguments, PictureFormat,
+    PlanArguments, RunArguments, WhyArguments, WhyFormat,
 };
 pub(crate) use running::{
     CaptureArguments, DownArguments, ExecArguments, ProbeArguments, PsArguments, PsFormat,
@@ -80,6 +80,8 @@ pub(crate) enum Command {
     Why(WhyArguments),
     /// Print the plan of a case, namespace by namespace
     Plan(PlanArguments),
+    /// Draw the topology of a case, with the packets of a probe if --probe is given
+    Graph(GraphArguments),
     /// Build one case and keep it running until Ctrl-C or `svclab down`
     #[command(after_help = UP_HELP)]
     Up(UpArguments),

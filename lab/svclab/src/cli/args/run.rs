@@ -20,9 +20,10 @@ pub(crate) struct RunArguments {
     /// creates missing directories
     #[arg(long, value_name = "FORMAT=FILE", value_parser = parse_output_file)]
     pub(crate) write: Vec<OutputFile>,
-    /// Collect full evidence and write files of each case to this directory: a capture with
-    /// comments, the evidence, an explanation; and `JUnit` XML
-    #[arg(long, value_name = "DIR")]
+    /// Collect full evidence and write a report: to a file that ends in .html, one page with
+    /// everything; to a directory, the page index.html, files of each case (a capture with comments,
+    /// the evidence, an explanation), and `JUnit` XML
+    #[arg(long, value_name = "DIR|FILE.html")]
     pub(crate) report: Option<PathBuf>,
     /// Number of cases that run at once [default: 8 per processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -138,6 +139,33 @@ pub(crate) enum Explanation {
 pub(crate) struct PlanArguments {
     #[command(flatten)]
     pub(crate) selection: Selection,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GraphArguments {
+    #[command(flatten)]
+    pub(crate) selection: Selection,
+    /// Format of the picture
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: PictureFormat,
+    /// Run the case, and draw the packets of a connection of this probe: the first that fails,
+    /// otherwise the first
+    #[arg(long, value_name = "PROBE")]
+    pub(crate) probe: Option<String>,
+    #[command(flatten)]
+    pub(crate) kernels: KernelArguments,
+}
+
+/// Format of a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum PictureFormat {
+    /// SVG with its own style, for light and dark pages
+    #[default]
+    Svg,
+    /// Flowchart of Mermaid, for Markdown
+    Mermaid,
+    /// DOT for Graphviz
+    Dot,
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ use crate::cli::args::{Common, Selection};
 use crate::cli::error::{CliError, InvalidInput};
 use crate::cli::output::print_diagnostics;
 use svclab_diagnostic::Diagnostic;
+use svclab_report::shell_quote;
 use svclab_runner::run::{
     LabResult, Prepared, RunInput, SelectedLab, prepare_case, select_labs, select_labs_each,
 };
@@ -124,4 +125,35 @@ fn prepare_all(lab: &SelectedLab, selection: &Selection) -> (Vec<RunInput>, Vec<
         })
     });
     (cases.collect(), invalid)
+}
+
+/// Loads and prepares the single case that a selection names. `verb` says what is done with it:
+/// `started`.
+pub(crate) fn prepare_one_case(
+    common: &Common,
+    selection: &Selection,
+    verb: &str,
+) -> Result<Prepared, CliError> {
+    let labs = prepare_labs(common, selection)?;
+    let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
+    match cases.pop() {
+        Some(case) if cases.is_empty() => Ok(case),
+        last => {
+            let names = cases.iter().chain(&last);
+            let case_names: Vec<String> = names
+                .map(|case| format!("  {}", shell_quote(&case.cli_name)))
+                .collect();
+            let selected = match selection.names.as_slice() {
+                [] => "without a name, all labs are selected:".to_owned(),
+                names => format!("`{}` selects", names.join(" ")),
+            };
+            Err(CliError::refused(
+                format!(
+                    "{selected} {} cases, but only one can be {verb}",
+                    case_names.len()
+                ),
+                format!("select one:\n{}", case_names.join("\n")),
+            ))
+        }
+    }
 }

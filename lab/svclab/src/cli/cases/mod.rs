@@ -2,6 +2,7 @@
 
 pub(super) mod claims;
 pub(super) mod explain;
+pub(super) mod graph;
 pub(super) mod labs;
 pub(super) mod plan;
 pub(super) mod run;

@@ -20,7 +20,7 @@ use crate::cli::progress::ProgressDisplay;
 use svclab_diagnostic::files::{self, UnfinishedFile};
 use svclab_model::plan::{EvidenceRequest, MaxWait};
 use svclab_report::folder::Folder;
-use svclab_report::{AtomicFileWriter, Format, MultiWriter, Writer};
+use svclab_report::{AtomicFileWriter, Format, HtmlWriter, MultiWriter, Writer};
 use svclab_runner::certify::Certifier;
 use svclab_runner::kernel::{KernelChoice, enter};
 use svclab_runner::results::Results;
@@ -147,9 +147,19 @@ fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, CliE
         let writer = written.format.writer(file, plain);
         writers.push(Box::new(AtomicFileWriter::new(writer, unfinished)));
     }
-    if let Some(directory) = &arguments.report {
-        let folder = Folder::create(directory, &rerun_command(arguments));
-        writers.push(Box::new(folder.map_err(CliError::Report)?));
+    if let Some(path) = &arguments.report {
+        let again = rerun_command(arguments);
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "html")
+        {
+            let (file, unfinished) = create_output(path).map_err(CliError::Report)?;
+            let writer = Box::new(HtmlWriter::new(file, &again));
+            writers.push(Box::new(AtomicFileWriter::new(writer, unfinished)));
+        } else {
+            let folder = Folder::create(path, &again).map_err(CliError::Report)?;
+            writers.push(Box::new(folder));
+        }
     }
     Ok(writers)
 }

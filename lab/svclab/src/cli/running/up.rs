@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::detach::{announce, run_detached};
 use super::ready_message::{describe_proxies, ready_message};
 use crate::cli::args::{Common, Selection, UpArguments};
-use crate::cli::cases::labs::prepare_labs;
+use crate::cli::cases::labs::prepare_one_case;
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on};
 use crate::cli::output::{print_message, print_note};
@@ -15,7 +15,6 @@ use crate::live::{
     LabDaemon, LabEnd, LabInfo, SocketDir, State, guest_programs, running_labs, serve_lab,
 };
 use svclab_model::plan::MaxWait;
-use svclab_report::shell_quote;
 use svclab_runner::kernel::{
     Kernel, KernelChoice, KernelError, KernelSelector, NotEnoughMemory, Session,
 };
@@ -56,25 +55,7 @@ fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, CliEr
         allow_outside: arguments.allow_outside,
         kube_proxy_timeout: arguments.kube_proxy_timeout,
     };
-    let labs = prepare_labs(common, &selection)?;
-    let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
-    match cases.pop() {
-        Some(case) if cases.is_empty() => Ok(case),
-        last => {
-            let names = cases.iter().chain(&last);
-            let case_names: Vec<String> = names
-                .map(|case| format!("  {}", shell_quote(&case.cli_name)))
-                .collect();
-            Err(CliError::refused(
-                format!(
-                    "`{}` selects {} cases, but only one can be started",
-                    arguments.name,
-                    case_names.len()
-                ),
-                format!("select one:\n{}", case_names.join("\n")),
-            ))
-        }
-    }
+    prepare_one_case(common, &selection, "started")
 }
 
 fn now() -> String {

@@ -1,0 +1,175 @@
+//! Counts how often ways pass through strips and interfaces, so that each passage has a row or a
+//! track of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::route::{Column, Leg, Route};
+use super::size;
+use super::strip::{Strip, Zone};
+use crate::way::Way;
+
+/// Passages of all ways.
+#[derive(Debug, Default)]
+pub struct Passages {
+    /// Number of rows of each strip.
+    rows: BTreeMap<Strip, i32>,
+    /// Number of rows below each place without strips.
+    rows_at: BTreeMap<String, i32>,
+    /// Number of tracks of each column.
+    tracks: BTreeMap<Column, i32>,
+    /// First row and track of each leg, by way and leg.
+    places: BTreeMap<(usize, usize), Passage>,
+    /// Track of a packet that no place received, by way.
+    lost: BTreeMap<usize, i32>,
+    /// Namespaces in which IPVS selected a destination.
+    balanced: BTreeSet<String>,
+}
+
+/// Row and track of a leg.
+#[derive(Debug, Clone, Copy)]
+pub struct Passage {
+    pub row: i32,
+    pub track: i32,
+}
+
+/// Text beside a leg.
+pub struct LegLabel {
+    /// Row, from that of the leg.
+    pub row: i32,
+    pub text: String,
+    /// Whether the text is the reason for the end; otherwise it is a new address.
+    pub is_reason: bool,
+}
+
+/// Returns the texts beside a leg. New addresses are beside the way, reasons below it.
+pub fn labels(way: &Way, route: &Route, index: usize) -> Vec<LegLabel> {
+    let leg = &route.legs[index];
+    let mut labels = Vec::new();
+    if index == rewriting_leg(route, leg.visit) {
+        let rewrites = &way.visits[leg.visit].rewrites;
+        labels.extend((0..).zip(rewrites).map(|(row, rewrite)| LegLabel {
+            row,
+            text: rewrite.to_string(),
+            is_reason: false,
+        }));
+    }
+    if index + 1 == route.legs.len() {
+        let first = rows_of(leg, &labels);
+        labels.extend((first..).zip(&way.reason).map(|(row, line)| LegLabel {
+            row,
+            text: line.clone(),
+            is_reason: true,
+        }));
+    }
+    labels
+}
+
+/// Returns the number of rows of a leg: at least one in a strip.
+fn rows_of(leg: &Leg, labels: &[LegLabel]) -> i32 {
+    let rows = labels.last().map_or(0, |last| last.row + 1);
+    if leg.strip.is_some() {
+        rows.max(1)
+    } else {
+        rows
+    }
+}
+
+/// Returns the leg of a visit at which addresses are rewritten: that in the network stack.
+fn rewriting_leg(route: &Route, visit: usize) -> usize {
+    let legs = || {
+        route
+            .legs
+            .iter()
+            .enumerate()
+            .filter(|(_, leg)| leg.visit == visit)
+    };
+    let is_stack = |leg: &Leg| {
+        leg.strip
+            .as_ref()
+            .is_some_and(|strip| strip.zone == Zone::Stack)
+    };
+    let stack = legs().find(|(_, leg)| is_stack(leg));
+    stack
+        .or_else(|| legs().next())
+        .map_or(0, |(index, _)| index)
+}
+
+impl Passages {
+    pub fn new(ways: &[Way], routes: &[Route]) -> Self {
+        let mut passages = Self::default();
+        for (number, (way, route)) in ways.iter().zip(routes).enumerate() {
+            for (index, leg) in route.legs.iter().enumerate() {
+                let count = rows_of(leg, &labels(way, route, index));
+                let rows = if let Some(strip) = &leg.strip {
+                    passages.rows.entry(strip.clone()).or_default()
+                } else {
+                    let place = way.visits[leg.visit].namespace.clone();
+                    passages.rows_at.entry(place).or_default()
+                };
+                let row = *rows;
+                *rows += count;
+                let tracks = passages.tracks.entry(leg.column.clone()).or_default();
+                passages.places.insert(
+                    (number, index),
+                    Passage {
+                        row,
+                        track: *tracks,
+                    },
+                );
+                *tracks += 1;
+            }
+            if let Some(column) = &route.lost_in {
+                let tracks = passages.tracks.entry(column.clone()).or_default();
+                passages.lost.insert(number, *tracks);
+                *tracks += 1;
+            }
+            let balanced = way.visits.iter().filter(|visit| visit.is_balanced);
+            passages
+                .balanced
+                .extend(balanced.map(|visit| visit.namespace.clone()));
+        }
+        passages
+    }
+
+    pub fn rows(&self, strip: &Strip) -> i32 {
+        self.rows.get(strip).copied().unwrap_or(0)
+    }
+
+    pub fn rows_at(&self, namespace: &str) -> i32 {
+        self.rows_at.get(namespace).copied().unwrap_or(0)
+    }
+
+    pub fn uses(&self, column: &Column) -> bool {
+        self.tracks.contains_key(column)
+    }
+
+    pub fn is_balanced(&self, namespace: &str) -> bool {
+        self.balanced.contains(namespace)
+    }
+
+    pub fn passage(&self, way: usize, leg: usize) -> Passage {
+        let passage = self.places.get(&(way, leg)).copied();
+        passage.unwrap_or(Passage { row: 0, track: 0 })
+    }
+
+    /// Returns the width of the tracks through a column.
+    pub fn width(&self, column: &Column) -> i32 {
+        let count = self.tracks.get(column).copied().unwrap_or(1);
+        (count - 1) * self.step(column)
+    }
+
+    fn step(&self, column: &Column) -> i32 {
+        let count = self.tracks.get(column).copied().unwrap_or(1);
+        size::TRACK.min(size::TRACKS / count.max(1))
+    }
+
+    /// Returns the distance of a track from the centre of its column.
+    pub fn offset(&self, column: &Column, track: i32) -> i32 {
+        track * self.step(column) - self.width(column) / 2
+    }
+
+    /// Returns the track of a packet that no place received.
+    pub fn lost_track(&self, way: usize) -> i32 {
+        self.lost.get(&way).copied().unwrap_or(0)
+    }
+}

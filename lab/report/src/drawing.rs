@@ -1,0 +1,39 @@
+//! Draws the packets of a connection in the topology of its lab.
+
+use svclab_drawing::Way;
+use svclab_journey::journey::{Journey, PacketPath, PathEnd};
+
+use crate::text::journey::describe_end;
+use crate::text::wrap;
+
+/// Maximum number of ways in one drawing: more would hide each other.
+const MAX_WAYS: usize = 3;
+
+/// Width of a reason, in characters: that of the narrowest node.
+const REASON_WIDTH: usize = 36;
+
+/// Returns the ways of a connection's packets, with the reasons for their ends.
+#[must_use]
+pub fn ways(journey: &Journey) -> Vec<Way> {
+    let packets = journey.packets.iter();
+    let ways = packets.map(|packet| Way {
+        reason: reason(packet, journey).map_or_else(Vec::new, |reason| wrap(&reason, REASON_WIDTH)),
+        ..Way::new(packet)
+    });
+    Way::select(ways.collect(), MAX_WAYS)
+}
+
+fn reason(packet: &PacketPath, journey: &Journey) -> Option<String> {
+    if packet.end == PathEnd::Delivered {
+        return None;
+    }
+    let last = packet.hops.last().and_then(|hop| hop.matches.last());
+    match (&packet.end, last) {
+        (PathEnd::DroppedByRule, Some(rule)) => {
+            let number = rule.number.map(|number| format!(" rule {number}"));
+            let number = number.unwrap_or_default();
+            Some(format!("dropped by {} {}{number}", rule.table, rule.chain))
+        }
+        _ => Some(describe_end(packet, journey)),
+    }
+}

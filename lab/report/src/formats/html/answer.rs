@@ -1,0 +1,262 @@
+//! Renders the first screen of a case: what happened, why, and what the result rests on.
+
+use maud::{Markup, html};
+
+use super::connections::Connections;
+use crate::text::conclusion::render_rule;
+use crate::text::expectation::describe_observed;
+use crate::text::shell_quote;
+use svclab_diagnostic::printable::printable;
+use svclab_judge::{Cause, Fact, KeptSourceReason, Observed, RuleReference};
+use svclab_model::evidence::Verdict;
+use svclab_runner::results::{CaseResult, CaseStatus};
+use svclab_runner::run::CaseEvidence;
+
+/// First screen of a case.
+pub(super) struct Answer {
+    /// Results of the first probe.
+    pub headline: String,
+    sentences: Vec<String>,
+    decided_by: Option<String>,
+    rerun: String,
+    /// Verdict of each connection of the first probe, with its number.
+    marks: Vec<(u32, Verdict)>,
+    basis: Vec<(&'static str, Vec<String>)>,
+}
+
+impl Answer {
+    pub(super) fn new(
+        result: &CaseResult,
+        seen: Option<&CaseEvidence>,
+        connections: &[Connections<'_>],
+        rerun_command: &str,
+    ) -> Self {
+        let first = connections.first();
+        let name = if result.named.is_empty() {
+            &result.case
+        } else {
+            &result.named
+        };
+        let sentences = first.map_or_else(Vec::new, |first| first.sentences.clone());
+        Self {
+            headline: headline(result, first),
+            sentences,
+            decided_by: seen
+                .zip(first)
+                .and_then(|(seen, first)| decided_by(result, seen, first)),
+            rerun: format!("{rerun_command} {}", shell_quote(name)),
+            marks: seen
+                .zip(first)
+                .map_or_else(Vec::new, |(seen, first)| marks(seen, first)),
+            basis: basis(result, seen),
+        }
+    }
+
+    pub(super) fn render(&self, result: &CaseResult) -> Markup {
+        let (class, meaning) = match result.result {
+            CaseStatus::Pass => ("pass", "PASS: as the lab expects"),
+            CaseStatus::Fail => ("fail", "FAIL: not as the lab expects"),
+            CaseStatus::Error => ("error", "ERROR: no verdict"),
+        };
+        html! {
+            header.answer {
+                p.name { (printable(&result.case)) }
+                h2 { (printable(&self.headline)) }
+                p { span.pill.(class) { (meaning) } }
+                @if !self.marks.is_empty() {
+                    p.marks aria-label="Connections in order" {
+                        @for (number, verdict) in &self.marks {
+                            @let is_success = verdict.is_success();
+                            span class=(if is_success { "yes" } else { "no" })
+                                title={ "#" (number + 1) " " (verdict) } {
+                                (if is_success { "✓" } else { "✕" })
+                            }
+                        }
+                    }
+                }
+                div.columns {
+                    dl.facts {
+                        @if let Some(error) = &result.error {
+                            dt { "Error" }
+                            dd { (printable(&error.message)) }
+                            @if let Some(remedy) = &error.remedy { dd { (printable(remedy)) } }
+                        }
+                        @if let Some((cause, more)) = self.sentences.split_first() {
+                            dt { "What happened" }
+                            dd { (printable(cause)) }
+                            @for sentence in more { dd { (printable(sentence)) } }
+                        }
+                        @if let Some(rule) = &self.decided_by {
+                            dt { "Decided by" }
+                            dd { code { (printable(rule)) } " (not tested; `svclab why` tests it)" }
+                        }
+                        dt { "Run it again" }
+                        dd { code { (printable(&self.rerun)) } }
+                        @if let Some(place) = &result.location {
+                            dt { "Expected at" }
+                            dd { code { (printable(&place.to_string())) } }
+                        }
+                    }
+                    dl.basis {
+                        @for (title, lines) in &self.basis {
+                            dt { (title) }
+                            @for line in lines { dd { (printable(line)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Describes the probe of the first connections, or the error of a case without any.
+fn headline(result: &CaseResult, first: Option<&Connections<'_>>) -> String {
+    if let Some(error) = &result.error {
+        return error.kind.description().to_owned();
+    }
+    let probe = first.and_then(|first| {
+        let name = &first.journey.probe;
+        result.probes.iter().find(|probe| probe.name == *name)
+    });
+    let Some(probe) = probe.or_else(|| result.probes.first()) else {
+        return "no probe ran".to_owned();
+    };
+    let verdicts = &probe.observed.verdicts;
+    let total: u32 = verdicts.values().sum();
+    let failed = verdicts.iter().filter(|(verdict, _)| !verdict.is_success());
+    let failed: Vec<(Verdict, u32)> = failed.map(|(verdict, count)| (*verdict, *count)).collect();
+    match failed.as_slice() {
+        [] if total == 1 => format!("{}: the connection succeeds", probe.name),
+        [] => format!("{}: all {total} connections succeed", probe.name),
+        [(verdict, 1)] if total == 1 => {
+            format!("{}: the connection {}", probe.name, verb(*verdict, 1))
+        }
+        [(verdict, count)] => {
+            let verb = verb(*verdict, *count);
+            format!("{}: {count} of {total} connections {verb}", probe.name)
+        }
+        _ => {
+            let observed = Observed {
+                verdicts: verdicts.clone(),
+                ..Observed::default()
+            };
+            format!("{}: {}", probe.name, describe_observed(&observed))
+        }
+    }
+}
+
+const fn verb(verdict: Verdict, count: u32) -> &'static str {
+    match (verdict, count) {
+        (Verdict::Connected | Verdict::Answered, 1) => "succeeds",
+        (Verdict::Connected | Verdict::Answered, _) => "succeed",
+        (Verdict::Refused, 1) => "is refused",
+        (Verdict::Refused, _) => "are refused",
+        (Verdict::Unreachable, 1) => "is answered with an ICMP error",
+        (Verdict::Unreachable, _) => "are answered with an ICMP error",
+        (Verdict::Reset, 1) => "is reset",
+        (Verdict::Reset, _) => "are reset",
+        (Verdict::Silent, 1) => "gets no data",
+        (Verdict::Silent, _) => "get no data",
+        (Verdict::Timeout, 1) => "times out",
+        (Verdict::Timeout, _) => "time out",
+    }
+}
+
+/// Returns the verdicts of the connections of the first probe.
+fn marks(seen: &CaseEvidence, first: &Connections<'_>) -> Vec<(u32, Verdict)> {
+    let journeys = seen.journeys.iter().find(|journeys| {
+        let mut journeys = journeys.iter();
+        journeys.any(|journey| std::ptr::eq(journey, first.journey))
+    });
+    let journeys = journeys.into_iter().flatten();
+    let own = journeys.filter(|journey| journey.probe == first.journey.probe);
+    let mut marks: Vec<(u32, Verdict)> = own.map(|own| (own.number, own.verdict)).collect();
+    marks.sort_by_key(|(number, _)| *number);
+    marks
+}
+
+/// Returns the rule that the explanation of the first connections names.
+fn decided_by(result: &CaseResult, seen: &CaseEvidence, first: &Connections<'_>) -> Option<String> {
+    if !first.is_failing {
+        return None;
+    }
+    let mut explainers = seen.prepared.explainers(&seen.evidence, &result.probes);
+    let stage = seen.journeys.iter().position(|journeys| {
+        let mut journeys = journeys.iter();
+        journeys.any(|journey| std::ptr::eq(journey, first.journey))
+    })?;
+    let facts = explainers.nth(stage)?.conclude(first.journey);
+    let mut rules = facts.iter().filter_map(rule);
+    rules
+        .next()
+        .map(|(namespace, rule)| format!("{namespace}: {}", render_rule(rule)))
+}
+
+fn rule(fact: &Fact) -> Option<(&str, &RuleReference)> {
+    match fact {
+        Fact::Lost {
+            namespace,
+            cause: Cause::Rule { rule, .. },
+            ..
+        } => Some((namespace, rule)),
+        Fact::KeptSource {
+            namespace,
+            reason: KeptSourceReason::Returned { rules },
+            ..
+        } => Some((namespace, rules.first()?)),
+        _ => None,
+    }
+}
+
+/// Lists what the result rests on: what was real, generated, simulated, omitted and unknown.
+fn basis(result: &CaseResult, seen: Option<&CaseEvidence>) -> Vec<(&'static str, Vec<String>)> {
+    let mut real = Vec::new();
+    if !result.kernel.is_empty() {
+        real.push(format!("kernel {}", result.kernel));
+    }
+    let Some(seen) = seen else {
+        return vec![("Real", real)];
+    };
+    let plan = &seen.prepared.plan;
+    for proxy in &plan.kube_proxies {
+        real.push(format!("kube-proxy on {}", proxy.namespace));
+    }
+    let nodes = seen.prepared.cluster.nodes.iter();
+    let generated = nodes.filter_map(|node| {
+        let proxy = node.generated_proxy()?;
+        Some(format!(
+            "rules of kube-proxy {} on {}",
+            proxy.version, node.name
+        ))
+    });
+    let reports = seen.prepared.replay_reports.iter();
+    let simulated = reports.clone().flat_map(|report| {
+        let lines = report.simulated.iter();
+        lines.map(|line| format!("{}: {line}", report.node))
+    });
+    let omitted = reports.flat_map(|report| {
+        let lines = report.omitted.iter();
+        lines.map(|item| format!("{}: {}: {}", report.node, item.description, item.reason))
+    });
+    let stages = seen.evidence.stages.iter();
+    let missed: u64 = stages
+        .map(|stage| stage.packets_missed + stage.trace_missed)
+        .sum();
+    let mut unknown = Vec::new();
+    if missed > 0 {
+        unknown.push(format!(
+            "{missed} packets and trace events were not recorded"
+        ));
+    }
+    let lists = [
+        ("Real", real),
+        ("Generated", generated.collect()),
+        ("Simulated", simulated.collect()),
+        ("Not in the lab", omitted.collect()),
+        ("Unknown", unknown),
+    ];
+    lists
+        .into_iter()
+        .filter(|(_, lines)| !lines.is_empty())
+        .collect()
+}
