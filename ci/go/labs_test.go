@@ -1,11 +1,14 @@
 // Package labs runs labs as tests of a Go project, through the command svclab and its JUnit
-// output. Each case of each lab is a subtest. Copy this file with ci/labs next to it.
+// output. Each case of each lab is a subtest. Copy this file with ci/labs next to it, and run it with
+// `go test -count=1 ./...`: Go does not know that the result depends on the labs, svclab and
+// kube-proxy, and would show an old one.
 package labs
 
 import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,6 +32,10 @@ type failure struct {
 }
 
 func TestLabs(t *testing.T) {
+	// Go passes this flag if it may reuse the result (Go 1.21, src/cmd/go/internal/test/test.go).
+	if log := flag.Lookup("test.testlogfile"); log != nil && log.Value.String() != "" {
+		t.Fatal("Go would reuse the result of an earlier run: add -count=1")
+	}
 	labs, err := filepath.Glob("../labs/*.yaml")
 	if err != nil || len(labs) == 0 {
 		t.Fatalf("no labs: %v", err)
@@ -54,13 +61,14 @@ func TestLabs(t *testing.T) {
 	if invalid := xml.Unmarshal(output, &results); invalid != nil {
 		t.Fatalf("svclab printed no results (%v): %s", err, stderr.String())
 	}
-	ran := 0
+	ran, failures := 0, 0
 	for _, suite := range results.Suites {
 		for _, result := range suite.Cases {
 			ran++
 			t.Run(suite.Name+"/"+result.Name, func(t *testing.T) {
 				for _, failed := range []*failure{result.Failure, result.Error} {
 					if failed != nil {
+						failures++
 						t.Errorf("%s\n%s", failed.Message, failed.Text)
 					}
 				}
@@ -69,5 +77,9 @@ func TestLabs(t *testing.T) {
 	}
 	if ran == 0 {
 		t.Fatal("no case ran")
+	}
+	// The run can fail although no case did, for example if the machine changed.
+	if err != nil && failures == 0 {
+		t.Fatalf("svclab: %v: %s", err, stderr.String())
 	}
 }
