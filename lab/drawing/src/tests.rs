@@ -190,7 +190,7 @@ fn render_hostile_names_stay_text() {
     );
     let mermaid = text::mermaid(&topology, &[]);
     let line = |line: &str| {
-        line.matches('"').count() % 2 == 0 && !line.contains('<') || line.contains("<br>")
+        line.matches('"').count().is_multiple_of(2) && !line.contains('<') || line.contains("<br>")
     };
     assert!(mermaid.lines().all(line), "{mermaid}");
     let dot = text::dot(&topology, &[]);

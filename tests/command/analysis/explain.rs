@@ -185,6 +185,69 @@ fn explain_unknown_probe_is_refused() {
 }
 
 #[test]
+fn run_report_page_contains_packets_and_readable_capture() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let page = directory.path().join("new/page.html");
+    let output = svclab()
+        .args(["run", "--kernel=host", STALE, "--report"])
+        .arg(&page)
+        .output()
+        .expect("the command starts");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let page = fs::read_to_string(&page).expect("the page");
+    for part in [
+        "call: the connection times out",
+        "PASS: as the lab expects",
+        "nat POSTROUTING",
+        "reverse path filtering",
+        "<svg",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let (_, rest) = page
+        .split_once("data:application/gzip;base64,")
+        .expect("a capture");
+    let (encoded, _) = rest.split_once('"').expect("the end of the capture");
+    let capture = data_encoding::BASE64.decode(encoded.as_bytes());
+    let file = directory.path().join("capture.pcapng.gz");
+    fs::write(&file, capture.expect("base64")).expect("the capture is written");
+    let output = Command::new("tshark").arg("-r").arg(&file).output();
+    let output = output.expect("tshark starts");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("[SYN]"), "{}", stdout(&output));
+}
+
+#[test]
+fn graph_of_probe_draws_lost_packet() {
+    let output = run(&["graph", "--kernel=host", "--probe=call", STALE]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let svg = stdout(&output);
+    assert!(
+        svg.contains("class=\"stopped\"") && svg.contains("to 192.168.66.10:8080"),
+        "{svg}"
+    );
+    for format in ["mermaid", "dot"] {
+        let output = run(&["graph", "--format", format, STALE]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        insta::assert_snapshot!(format, stdout(&output));
+    }
+}
+
+#[test]
+fn graph_of_unknown_probe_or_several_cases_is_refused() {
+    let refused = [
+        run(&["graph", "--probe=none", STALE]),
+        run(&["graph", "--kernel=all", "--probe=call", STALE]),
+        run(&["graph", "canal-stale-rule/stale=missed"]),
+    ];
+    let messages = refused.map(|output| {
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output)
+    });
+    insta::assert_snapshot!(messages.join("\n"));
+}
+
+#[test]
 fn run_report_writes_readable_capture_and_results() {
     let directory = tempfile::tempdir().expect("a directory");
     let report_path = directory.path().join("report");

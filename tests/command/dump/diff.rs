@@ -1,6 +1,8 @@
 //! Tests `svclab diff`: exit codes, differences, and errors in dumps.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 use tempfile::TempDir;
 
@@ -199,4 +201,69 @@ fn diff_json_format_matches_schema() {
     assert_eq!(document["differences"][0]["location"]["chain"], "OUTPUT");
     let schema = run(&["schema", "diff"]);
     assert!(stdout(&schema).contains("svclab/diff/v1"));
+}
+
+/// Writes an archive of some files of a directory.
+fn archive(directory: &Path, archive: &Path, files: &[&str]) {
+    let status = Command::new("tar")
+        .arg("-czf")
+        .arg(archive)
+        .arg("-C")
+        .arg(directory)
+        .args(files)
+        .status();
+    assert!(status.expect("tar starts").success());
+}
+
+#[test]
+fn diff_file_that_only_directory_has_is_difference_from_archive() {
+    let directory = dump(&[
+        ("iptables-save", GOOD),
+        ("ipset-save", "create S hash:ip\nadd S 10.0.0.1\n"),
+    ]);
+    let other = tempfile::tempdir().expect("a temporary directory");
+    let tarball = other.path().join("node.tar.gz");
+    archive(directory.path(), &tarball, &["iptables-save"]);
+    for [first, second] in [[directory.path(), &tarball], [&tarball, directory.path()]] {
+        let (code, said) = run_diff(first, second, &[]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("ipset"), "{said}");
+    }
+    // A single output is compared with the same output.
+    let file = directory.path().join("iptables-save");
+    let (code, said) = run_diff(&file, &tarball, &[]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn diff_files_that_cannot_be_read_are_not_compared() {
+    let good = dump(&[("iptables-save", GOOD)]);
+    let elsewhere = dump(&[("ipset-save", "create S hash:ip\n")]);
+    let mut messages = Vec::new();
+    for (name, bytes) in [
+        ("ipset-save.gz", &b"\x1f\x8b\x08\x00\x00\x00"[..]),
+        ("ipset-save.bz2", b"BZh91AY&SY"),
+        ("node.tar.lz4", b"\x04\x22\x4d\x18\x00"),
+        ("link", b""),
+    ] {
+        let damaged = dump(&[("iptables-save", GOOD)]);
+        let file = damaged.path().join(name);
+        if name == "link" {
+            symlink(elsewhere.path(), &file).expect("a link");
+        } else {
+            std::fs::write(&file, bytes).expect("a file");
+        }
+        let (code, said) = run_diff(
+            good.path(),
+            damaged.path(),
+            &[(good.path(), "A"), (damaged.path(), "B")],
+        );
+        assert_eq!(code, Some(1), "{name}: {said}");
+        messages.push(said);
+    }
+    insta::assert_snapshot!(messages.join("\n"));
+    // Files without the name of output are listed, but have no effect.
+    let other = dump(&[("iptables-save", GOOD), ("core.bz2", "BZh91AY&SY")]);
+    let (code, said) = run_diff(good.path(), other.path(), &[]);
+    assert_eq!(code, Some(0), "{said}");
 }

@@ -1,5 +1,6 @@
 //! Tests invalid input: exit code 2, file, line, caret, a suggestion, and no lab built.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Output;
 
@@ -371,7 +372,8 @@ fn replay_two_dumps_of_same_node_is_refused() {
 fn run_two_results_in_same_file_is_refused() {
     let (directory, lab) = write_lab(LAB);
     let file = directory.path().join("a");
-    let same_file = directory.path().join("./a");
+    let same_file = directory.path().join("link/a");
+    symlink(directory.path(), directory.path().join("link")).expect("a link");
     let [json, junit] = [("json", &file), ("junit", &same_file)]
         .map(|(format, file)| format!("{format}={}", file.display()));
     let lab = lab.display().to_string();

@@ -44,6 +44,14 @@ pub struct SkippedFile {
     pub skipped: Skipped,
 }
 
+/// Suffixes of archives, which may contain any files.
+const ARCHIVE_SUFFIXES: [&str; 10] = [
+    "tar", "tgz", "txz", "tbz", "tbz2", "tzst", "zip", "7z", "rar", "cpio",
+];
+
+/// Suffixes of compressed files.
+const COMPRESSION_SUFFIXES: [&str; 8] = ["gz", "bz2", "xz", "zst", "lz", "lz4", "lzma", "Z"];
+
 /// Reason for skipping a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Skipped {
@@ -63,6 +71,26 @@ impl Skipped {
             reason: reason.into(),
             affects: String::new(),
             same_as: &[],
+        }
+    }
+
+    /// Creates a reason for a file that cannot be read. Files with the name of output, and archives,
+    /// may contain state of the kernel.
+    #[must_use]
+    pub fn unreadable(path: &str, reason: impl Into<String>) -> Self {
+        let mut name = path.rsplit(['/', ':']).next().unwrap_or(path);
+        let mut is_archive = false;
+        while let Some((stem, suffix)) = name.rsplit_once('.') {
+            is_archive |= ARCHIVE_SUFFIXES.contains(&suffix);
+            if !is_archive && !COMPRESSION_SUFFIXES.contains(&suffix) {
+                break;
+            }
+            name = stem;
+        }
+        if is_archive || Format::from_file_name(name).is_some() {
+            Self::with_effect(reason, "state of the node in it is not known")
+        } else {
+            Self::without_effect(reason)
         }
     }
 
@@ -314,7 +342,7 @@ impl ArchiveReader<'_> {
     fn skip(&mut self, path: &str, reason: impl Into<String>) {
         self.contents.skipped.push(SkippedFile {
             path: path.to_owned(),
-            skipped: Skipped::without_effect(reason),
+            skipped: Skipped::unreadable(path, reason),
         });
     }
 }

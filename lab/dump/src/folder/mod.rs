@@ -24,6 +24,8 @@ pub struct DumpFiles {
     pub files: Vec<File>,
     /// Files of the directory or archive that are not read.
     pub gaps: Vec<Gap>,
+    /// Whether the dump is one file with the output of one program, not a directory or archive.
+    pub is_single_output: bool,
     /// Targets of symbolic links, by the names of the links.
     link_targets: BTreeMap<String, PathBuf>,
 }
@@ -189,7 +191,8 @@ impl DumpFiles {
             skipped: contents.skipped,
             link_targets: BTreeMap::new(),
         };
-        let files = Self::from_found(name, found)?;
+        let mut files = Self::from_found(name, found)?;
+        files.is_single_output = !contents.is_archive && files.files.len() == 1;
         if contents.is_archive || files.files.is_empty() {
             files.require_dump(name.to_owned())
         } else {
@@ -226,6 +229,7 @@ impl DumpFiles {
         Ok(Self {
             files,
             gaps,
+            is_single_output: false,
             link_targets: found.link_targets,
         })
     }

@@ -1,6 +1,7 @@
 //! Finds the files of a dump below a directory.
 
 use std::io::{self, Read};
+use std::path::Path;
 
 use super::{DumpFilesError, Found, archive_error, display_path, io_error};
 use crate::archive::{self, ArchiveError, Skipped, SkippedFile};
@@ -115,8 +116,13 @@ impl Walk {
             .is_some_and(|name| Format::from_file_name(&name.to_string_lossy()).is_some());
         let opened = match location.open() {
             Ok(opened) if opened.is_directory() => {
-                let reason = Skipped::without_effect("a link to a directory");
-                self.skip(location, reason);
+                let reason = "a link to a directory";
+                let skipped = if self.contains(location) {
+                    Skipped::without_effect(reason)
+                } else {
+                    Skipped::with_effect(reason, "state of the node in it is not known")
+                };
+                self.skip(location, skipped);
                 return Ok(());
             }
             Ok(opened) => opened,
@@ -129,7 +135,7 @@ impl Walk {
                     }
                     error => error.to_string(),
                 };
-                self.skip(location, Skipped::without_effect(reason));
+                self.skip(location, Skipped::unreadable(&name, reason));
                 return Ok(());
             }
         };
@@ -166,7 +172,7 @@ impl Walk {
             Err(error) => {
                 self.found.skipped.push(SkippedFile {
                     path: name.to_owned(),
-                    skipped: Skipped::without_effect(error.to_string()),
+                    skipped: Skipped::unreadable(name, error.to_string()),
                 });
                 return Ok(());
             }
@@ -179,6 +185,15 @@ impl Walk {
             return Err(DumpFilesError::TooMuchData(self.bundle.clone()));
         }
         Ok(())
+    }
+
+    /// Whether a link leads to a directory of the bundle, whose files are read there.
+    fn contains(&self, link: &Location) -> bool {
+        let resolve = |path: &Path| std::fs::canonicalize(path).ok();
+        let target = resolve(&link.display_path());
+        let bundle = resolve(Path::new(&self.bundle));
+        let pair = target.zip(bundle);
+        pair.is_some_and(|(target, bundle)| target.starts_with(bundle))
     }
 
     fn skip(&mut self, location: &Location, skipped: Skipped) {

@@ -193,8 +193,27 @@ pub fn select(path: &str, head: &[u8]) -> Result<(), Skipped> {
         Some(Content::Unread(output)) => Err(output.skipped()),
         None if head.is_empty() && paths::empty_format(path).is_some() => Ok(()),
         None if head.is_empty() => skip("the file is empty"),
+        None if is_compressed(head) => {
+            let reason = "svclab cannot decompress this format";
+            Err(Skipped::unreadable(path, reason))
+        }
         None => skip("no supported program prints this content"),
     }
+}
+
+/// Whether a file begins like one of a compression program that svclab does not know: bzip2, lz4,
+/// lzip, lzop, compress, 7-Zip, RAR.
+fn is_compressed(head: &[u8]) -> bool {
+    let marks: [&[u8]; 7] = [
+        b"BZh",
+        b"\x04\x22\x4d\x18",
+        b"LZIP",
+        b"\x89LZO",
+        b"\x1f\x9d",
+        b"7z\xbc\xaf",
+        b"Rar!",
+    ];
+    marks.iter().any(|mark| head.starts_with(mark))
 }
 
 #[cfg(test)]

@@ -23,6 +23,10 @@ use svclab_runner::run::{CaseEvidence, Event};
 /// Maximum length of a case directory's name in bytes; file systems allow 255.
 const MAX_NAME_BYTES: usize = 120;
 
+/// Files about the whole run.
+const JUNIT: &str = "junit.xml";
+const PAGE: &str = "index.html";
+
 /// Writer of a run's files.
 #[derive(Debug)]
 pub struct Folder {
@@ -43,6 +47,15 @@ impl Folder {
     /// Returns an error if the directory cannot be created.
     pub fn create(path: &Path, again: &str) -> io::Result<Self> {
         files::create_output_directory(path).map_err(|error| with_path(path, &error))?;
+        // Results of an earlier run must not be mistaken for those of an incomplete run.
+        for name in [JUNIT, PAGE] {
+            match std::fs::remove_file(path.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(with_path(&path.join(name), &error));
+                }
+                _ => {}
+            }
+        }
         Ok(Self {
             path: path.to_owned(),
             rerun_command: again.to_owned(),
@@ -111,14 +124,14 @@ impl Writer for Folder {
                 Ok(())
             }
             Event::RunEnded { results, .. } => {
-                write_file(&self.path.join("index.html"), |out| {
+                write_file(&self.path.join(PAGE), |out| {
                     out.write_all(self.page.finish(results).as_bytes())
                 })?;
                 let options = Options {
                     rerun_command: self.rerun_command.clone(),
                     ..Options::default()
                 };
-                write_file(&self.path.join("junit.xml"), |out| {
+                write_file(&self.path.join(JUNIT), |out| {
                     Junit::new(PrintableWriter::new(out, TextKind::Text), options).event(event)
                 })
             }
@@ -192,6 +205,18 @@ mod tests {
                 assert!(places.insert(directory), "{places:?}");
             }
         }
+    }
+
+    #[test]
+    fn create_removes_results_of_earlier_run() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [JUNIT, PAGE, "kept.txt"] {
+            fs::write(folder.path().join(name), "earlier").unwrap();
+        }
+        Folder::create(folder.path(), "svclab run").unwrap();
+        let files = fs::read_dir(folder.path()).unwrap();
+        let names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(names, ["kept.txt"]);
     }
 
     #[test]

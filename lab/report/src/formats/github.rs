@@ -156,6 +156,45 @@ fn defused(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Writer of lines in which no runner parses a command.
+pub(crate) struct InertLines<W> {
+    out: W,
+    /// Line without an end.
+    pending: Vec<u8>,
+}
+
+impl<W: Write> InertLines<W> {
+    pub(crate) const fn new(out: W) -> Self {
+        Self {
+            out,
+            pending: Vec::new(),
+        }
+    }
+
+    fn write_lines(&mut self, length: usize) -> io::Result<()> {
+        let rest = self.pending.split_off(length);
+        let lines = std::mem::replace(&mut self.pending, rest);
+        let text = String::from_utf8_lossy(&lines);
+        let text: String = text.split_inclusive('\n').map(inert).collect();
+        self.out.write_all(text.as_bytes())
+    }
+}
+
+impl<W: Write> Write for InertLines<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.pending.extend_from_slice(bytes);
+        if let Some(end) = self.pending.iter().rposition(|byte| *byte == b'\n') {
+            self.write_lines(end + 1)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.write_lines(self.pending.len())?;
+        self.out.flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,6 +285,22 @@ mod tests {
             assert_eq!(unescape(&escape_property(text), &all), text);
             let escaped = escape_property(text);
             assert!(!escaped.contains([':', ',', '\n', '\r']), "{escaped}");
+        }
+    }
+
+    #[test]
+    fn inert_lines_in_any_parts_are_no_commands() {
+        let text = "passed\n::error::x\n  ::stop-commands::y\nend ::error::z";
+        for length in 1..text.len() {
+            let mut out = Vec::new();
+            let mut lines = InertLines::new(&mut out);
+            for part in text.as_bytes().chunks(length) {
+                lines.write_all(part).unwrap();
+            }
+            lines.flush().unwrap();
+            let written = String::from_utf8(out).unwrap();
+            let expected = "passed\n| ::error::x\n|   ::stop-commands::y\nend ::error::z";
+            assert_eq!(written, expected, "{length}");
         }
     }
 

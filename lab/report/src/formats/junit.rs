@@ -57,7 +57,12 @@ fn report(results: &Results, took: Duration, renderer: CaseRenderer<'_>) -> Repo
         if !warnings.is_empty() {
             suite.set_system_err(warnings.join("\n"));
         }
-        suite.add_test_cases(cases.into_iter().map(|case| test_case(case, renderer)));
+        let tests = cases.iter().map(|case| {
+            let mut test = test_case(case, renderer);
+            test.name = unique_name(case, &cases).into();
+            test
+        });
+        suite.add_test_cases(tests);
         report.add_test_suite(suite);
     }
     // Results of the run itself.
@@ -104,6 +109,25 @@ fn certificate_test(certificate: &Certificate) -> TestCase {
     case.set_classname("svclab");
     case.set_system_out(text);
     case
+}
+
+/// Returns the name of a case within its suite. Labs of the same name in other files, and runs on
+/// other kernels, have cases of the same name.
+fn unique_name(case: &CaseResult, suite: &[&CaseResult]) -> String {
+    let mut name = case.short_name().to_owned();
+    let others = || {
+        let others = suite
+            .iter()
+            .filter(|other| other.short_name() == case.short_name());
+        others.filter(|other| !std::ptr::eq(**other, case))
+    };
+    if others().any(|other| other.named != case.named) && !case.named.is_empty() {
+        name.clone_from(&case.named);
+    }
+    if others().any(|other| other.named == case.named) {
+        name = format!("{name}@{}", case.kernel);
+    }
+    name
 }
 
 fn test_case(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCase {
@@ -213,6 +237,22 @@ mod tests {
         let read = Report::deserialize_from_str(&xml).unwrap();
         assert_eq!((read.tests, read.errors), (2, 1), "{xml}");
         insta::assert_snapshot!(xml);
+    }
+
+    #[test]
+    fn report_cases_of_one_name_are_different_tests() {
+        let variants = [("", "6.1"), ("", "6.12"), ("other/lab.yaml/a", "6.12")];
+        let ran = variants.map(|(named, kernel)| CaseResult {
+            named: named.to_owned(),
+            kernel: kernel.to_owned(),
+            ..fixture::passed("lab/a")
+        });
+        let run = Results::new(std::collections::BTreeMap::new(), ran.to_vec());
+        let options = Options::default();
+        let written = report(&run, Duration::ZERO, CaseRenderer::new(&options));
+        let all = &written.test_suites[0].test_cases;
+        let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["a@6.1", "a@6.12", "other/lab.yaml/a"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub mod pcapng;
 
 use std::io::Write;
 
-use crate::formats::github::Github;
+use crate::formats::github::{Github, InertLines};
 use crate::formats::human::Human;
 use crate::formats::json::Json;
 use crate::formats::junit::Junit;
@@ -46,6 +46,9 @@ impl Format {
         };
         let out = PrintableWriter::new(UntilClosed::new(out), kind);
         match self {
+            Self::Human if options.is_read_by_runner => {
+                Box::new(Human::new(InertLines::new(out), options))
+            }
             Self::Human => Box::new(Human::new(out, options)),
             Self::Json => Box::new(Json::new(out)),
             Self::Junit => Box::new(Junit::new(out, options)),

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use svclab_runner::run::Event;
 
 /// Options of the output.
+#[expect(clippy::struct_excessive_bools, reason = "the options are independent")]
 pub struct Options<'a> {
     /// Whether to include everything observed in each case, and its claims.
     pub verbose: bool,
@@ -16,6 +17,9 @@ pub struct Options<'a> {
     /// stdout, use `AutoStream::choice(&stdout()) != ColorChoice::Never` of anstream, which
     /// considers the terminal, `NO_COLOR` and `CLICOLOR_FORCE`.
     pub colour: bool,
+    /// Whether GitHub's runner reads the output, so that no line of [`crate::Format::Human`] may be a
+    /// command for it.
+    pub is_read_by_runner: bool,
     /// Whether to name the kernel with each case, because several kernels run the same cases.
     pub names_kernels: bool,
     /// Command that repeats a case, without the case name: `svclab run` with the options that the
@@ -31,6 +35,7 @@ impl Default for Options<'_> {
         Self {
             verbose: false,
             colour: false,
+            is_read_by_runner: false,
             names_kernels: false,
             rerun_command: "svclab run".to_owned(),
             summary: None,

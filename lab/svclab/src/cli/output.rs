@@ -15,13 +15,18 @@ use svclab_report::inert;
 use svclab_runner::results::RunError;
 use svclab_scenario::MAX_DIAGNOSTICS;
 
-/// Whether GitHub's runner reads standard error.
+/// Whether GitHub's runner reads standard output and standard error.
 static IS_READ_BY_RUNNER: AtomicBool = AtomicBool::new(false);
 
-/// Prevents GitHub's runner from interpreting lines of standard error as commands. The runner reads
-/// standard error like standard output.
+/// Prevents GitHub's runner from interpreting lines of text as commands. The runner reads standard
+/// error like standard output.
 pub(crate) fn disable_runner_commands() {
     IS_READ_BY_RUNNER.store(true, Ordering::Relaxed);
+}
+
+/// Whether GitHub's runner reads the output.
+pub(crate) fn is_read_by_runner() -> bool {
+    IS_READ_BY_RUNNER.load(Ordering::Relaxed)
 }
 
 /// Writes a line to standard error without control characters. A disconnected reader is not an
@@ -41,7 +46,7 @@ impl Write for Messages {
         } else {
             printable(&text).into_owned()
         };
-        let text = if IS_READ_BY_RUNNER.load(Ordering::Relaxed) {
+        let text = if is_read_by_runner() {
             text.split_inclusive('\n').map(inert).collect()
         } else {
             text
@@ -153,10 +158,16 @@ pub(crate) fn print_note(text: &str) {
 /// Writes text to standard output without control characters, except for svclab's own colours if
 /// they are enabled. A disconnected reader is not an error.
 pub(crate) fn print(text: &str) -> Result<(), OutputError> {
-    if has_colour_on_stdout() {
-        print_safe(&styled(text))
+    let text = if has_colour_on_stdout() {
+        styled(text)
     } else {
-        print_safe(&printable(text))
+        printable(text).into_owned()
+    };
+    if is_read_by_runner() {
+        let lines: String = text.split_inclusive('\n').map(inert).collect();
+        print_safe(&lines)
+    } else {
+        print_safe(&text)
     }
 }
 

@@ -140,3 +140,62 @@ impl<W: Write> Writer for HtmlWriter<W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_runner::results::fixture;
+
+    /// Renders results without evidence.
+    fn page(results: &Results) -> String {
+        let mut page = Page::new("svclab run");
+        for case in &results.cases {
+            page.add(case, None, &Attachments::Embedded);
+        }
+        page.finish(results)
+    }
+
+    #[test]
+    fn page_of_run_lists_every_case() {
+        let results = fixture::results();
+        let page = page(&results);
+        let (head, body) = page.split_once("<body>").expect("a body");
+        let body = body.split_once("<script>").expect("a script").0;
+        insta::assert_snapshot!(body.replace("><", ">\n<"));
+        assert!(head.contains("Content-Security-Policy"));
+        for case in &results.cases {
+            assert!(body.contains(&case.case), "{}", case.case);
+        }
+    }
+
+    #[test]
+    fn page_loads_nothing_and_has_no_inline_style() {
+        let page = page(&fixture::results());
+        for forbidden in [" style=", "src=", "<link", "@import", "url(", "onclick"] {
+            assert!(!page.contains(forbidden), "{forbidden}");
+        }
+        let addresses = page.matches("http").count();
+        let allowed = page.matches("http://www.w3.org/2000/svg").count();
+        let policy = page.matches("http-equiv").count();
+        assert_eq!(addresses, allowed + policy);
+    }
+
+    #[test]
+    fn page_hostile_names_stay_text() {
+        let hostile = "</script><script>alert(1)</script><b>\u{202e}\u{1b}[31m";
+        let mut results = fixture::results();
+        for case in &mut results.cases {
+            case.case = format!("{hostile}/{}", case.case);
+            case.lab = hostile.to_owned();
+            case.kernel = hostile.to_owned();
+            for probe in &mut case.probes {
+                probe.name = hostile.to_owned();
+                probe.from = hostile.to_owned();
+            }
+        }
+        let page = page(&results);
+        assert_eq!(page.matches("<script").count(), 1);
+        assert!(!page.contains("<b>"));
+        assert!(!page.contains(['\u{202e}', '\u{1b}']));
+    }
+}

@@ -63,12 +63,19 @@ fn labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
 
 /// Returns the file and the case of a name. The path of a file has priority, so that every file can
 /// be named.
-fn find_lab(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), SelectError> {
+pub(super) fn find_lab(
+    name: &str,
+    directory: &Path,
+) -> Result<(PathBuf, Option<String>), SelectError> {
     let splits = std::iter::once((name, None)).chain(
         name.match_indices('/')
             .rev()
             .map(|(at, _)| (&name[..at], Some(name[at + 1..].to_owned()))),
     );
+    let exists = |front: &str| is_lab_name(Path::new(front)) && Path::new(front).is_file();
+    if let Some((front, case)) = splits.clone().find(|(front, _)| exists(front)) {
+        return Ok((PathBuf::from(front), case));
+    }
     for (front, case) in splits.clone() {
         let path = Path::new(front);
         if is_lab_name(path) || case.is_none() && path.exists() {

@@ -52,6 +52,16 @@ fn lab_in_directory_name_contains_directory() {
 }
 
 #[test]
+fn find_lab_case_that_ends_like_a_file_is_found() {
+    let directory = tempfile::tempdir().expect("the directory is created");
+    let lab = directory.path().join("lab.yaml");
+    std::fs::write(&lab, "").expect("the lab is written");
+    let name = format!("{}/a=x.yaml", lab.display());
+    let found = files::find_lab(&name, directory.path()).expect("the lab is found");
+    assert_eq!(found, (lab, Some("a=x.yaml".to_owned())));
+}
+
+#[test]
 fn select_empty_directory_returns_error() {
     let empty = tempfile::tempdir().expect("the directory is created");
     let name = empty.path().display().to_string();

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::num::NonZero;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::OFlag;
@@ -15,7 +15,9 @@ use super::labs::prepare_each_lab;
 use crate::cli::args::{Common, RunArguments, shell_word};
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on, run_interruptible};
-use crate::cli::output::{check_output, has_colour_on_stdout, print_message, print_note};
+use crate::cli::output::{
+    check_output, has_colour_on_stdout, is_read_by_runner, print_message, print_note,
+};
 use crate::cli::progress::ProgressDisplay;
 use svclab_diagnostic::files::{self, UnfinishedFile};
 use svclab_model::plan::{EvidenceRequest, MaxWait};
@@ -117,13 +119,16 @@ pub(crate) async fn print_events(
 
 /// Returns the writers to standard output and to files.
 fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, CliError> {
+    let reported = arguments.report.iter().filter(|path| is_page(path));
+    let written = arguments.write.iter().map(|written| &written.file);
     let mut files = HashSet::new();
-    for written in &arguments.write {
-        let file = &written.file;
-        if !files.insert(std::path::absolute(file).unwrap_or_else(|_| file.clone())) {
+    for file in written.chain(reported) {
+        // The directory of a file may be missing, or have several paths.
+        let location = locate_output(file).map_err(|error| write_error(file, error))?;
+        if !files.insert(location) {
             return Err(CliError::refused(
-                format!("--write names {} twice", file.display()),
-                "give each format its own file",
+                format!("{} is named twice", file.display()),
+                "give each output its own file",
             ));
         }
     }
@@ -133,14 +138,11 @@ fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, CliE
             .writer(io::stdout(), report_options(arguments)),
     ];
     for written in &arguments.write {
-        let (file, unfinished) =
-            create_output(&written.file).map_err(|source| CliError::Write {
-                target: written.file.display().to_string(),
-                source,
-                help: Some("give a writable file with --write"),
-            })?;
+        let created = create_output(&written.file);
+        let (file, unfinished) = created.map_err(|error| write_error(&written.file, error))?;
         let plain = svclab_report::Options {
             colour: false,
+            is_read_by_runner: false,
             summary: None,
             ..report_options(arguments)
         };
@@ -149,10 +151,7 @@ fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, CliE
     }
     if let Some(path) = &arguments.report {
         let again = rerun_command(arguments);
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "html")
-        {
+        if is_page(path) {
             let (file, unfinished) = create_output(path).map_err(CliError::Report)?;
             let writer = Box::new(HtmlWriter::new(file, &again));
             writers.push(Box::new(AtomicFileWriter::new(writer, unfinished)));
@@ -164,12 +163,33 @@ fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, CliE
     Ok(writers)
 }
 
-/// Creates a file for results and its directory. The results of an earlier run are removed
-/// immediately, so that they are not mistaken for those of an incomplete run.
-fn create_output(file: &Path) -> io::Result<(File, UnfinishedFile)> {
-    if let Some(directory) = file.parent() {
-        std::fs::create_dir_all(directory)?;
+/// Whether `--report` names the file of one page instead of a directory.
+fn is_page(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension == "html")
+}
+
+fn write_error(file: &Path, source: io::Error) -> CliError {
+    CliError::Write {
+        target: file.display().to_string(),
+        source,
+        help: Some("give a writable file"),
     }
+}
+
+/// Creates the directory of a file, and returns the only path of the file without links to its
+/// directory.
+fn locate_output(file: &Path) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(file)?;
+    let directory = absolute.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(directory)?;
+    let name = file.file_name().unwrap_or_default();
+    Ok(std::fs::canonicalize(directory)?.join(name))
+}
+
+/// Creates a file for results. The results of an earlier run are removed immediately, so that they
+/// are not mistaken for those of an incomplete run.
+fn create_output(file: &Path) -> io::Result<(File, UnfinishedFile)> {
     let begun = files::begin_file(file)?;
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -195,6 +215,7 @@ fn report_options(arguments: &RunArguments) -> svclab_report::Options<'static> {
     svclab_report::Options {
         verbose: arguments.verbose,
         colour: has_colour_on_stdout(),
+        is_read_by_runner: is_read_by_runner(),
         names_kernels: arguments.kernels.kernel == KernelChoice::All,
         rerun_command: rerun_command(arguments),
         summary: summary.map(|file| Box::new(file) as Box<dyn io::Write>),

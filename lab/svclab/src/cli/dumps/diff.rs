@@ -15,22 +15,21 @@ use svclab_ruleset::tool::Format;
 /// Compares two dumps and prints their differences.
 pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
     let (first, second) = (&arguments.first, &arguments.second);
-    let [
-        (mut first_dump, mut first_unread),
-        (mut second_dump, mut second_unread),
-    ] = both(read_dump(first), read_dump(second))?;
-    // A single file is compared with the same file of a directory.
-    if first.is_dir() != second.is_dir() {
-        let (file, folder) = if first.is_dir() {
-            (&second_dump, &mut first_dump)
+    let [mut first_side, mut second_side] = both(read_dump(first), read_dump(second))?;
+    // A single output is compared with the same output of a bundle.
+    if first_side.is_single_output != second_side.is_single_output {
+        let (file, bundle) = if first_side.is_single_output {
+            (&first_side, &mut second_side)
         } else {
-            (&first_dump, &mut second_dump)
+            (&second_side, &mut first_side)
         };
-        let formats: BTreeSet<Format> = file.formats().collect();
-        folder.retain_formats(|format| formats.contains(&format));
-        first_unread.clear();
-        second_unread.clear();
+        let formats: BTreeSet<Format> = file.dump.formats().collect();
+        bundle
+            .dump
+            .retain_formats(|format| formats.contains(&format));
+        bundle.unread.clear();
     }
+    let (first_dump, second_dump) = (first_side.dump, second_side.dump);
     let compared: Vec<String> = first_dump
         .formats()
         .filter(|format| second_dump.has(*format))
@@ -53,7 +52,7 @@ pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
         compared,
         differences,
     )
-    .with_not_compared([first_unread, second_unread].concat());
+    .with_not_compared([first_side.unread, second_side.unread].concat());
     match arguments.format {
         DiffFormat::Human => print(&document.render_text(has_colour_on_stdout()))?,
         DiffFormat::Json => print_json(&document)?,
@@ -61,12 +60,25 @@ pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
     Ok(Outcome::passed_if(document.is_equivalent()))
 }
 
-/// Reads a dump and prints its warnings. Also returns the files that are not read and that may
-/// affect packets.
-fn read_dump(path: &Path) -> Result<(NodeDump, Vec<String>), CliError> {
-    let read = DumpFiles::read(path)?.parse();
+/// Dump to compare.
+struct ReadDump {
+    dump: NodeDump,
+    /// Files that are not read and that may affect packets.
+    unread: Vec<String>,
+    is_single_output: bool,
+}
+
+/// Reads a dump and prints its warnings.
+fn read_dump(path: &Path) -> Result<ReadDump, CliError> {
+    let files = DumpFiles::read(path)?;
+    let is_single_output = files.is_single_output;
+    let read = files.parse();
     warn_unread(read.gaps.iter().map(Gap::describe));
     let relevant = read.gaps.iter().filter(|gap| gap.may_affect_packets());
     let unread = relevant.map(Gap::describe).collect();
-    Ok((complete_dump(read)?, unread))
+    Ok(ReadDump {
+        dump: complete_dump(read)?,
+        unread,
+        is_single_output,
+    })
 }
