@@ -1,7 +1,7 @@
 //! Loads the two sides of a bisection. They are two cases, two dumps that replace a node of a case,
 //! or two dumps in a lab generated from objects.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::generated::prepare_generated_lab;
 use super::lab_file::contains_lab;
@@ -10,7 +10,9 @@ use crate::cli::args::{
 };
 use crate::cli::cases::labs::prepare_labs;
 use crate::cli::error::CliError;
-use crate::cli::input::dumps::{both, complete_dump, read_dump_arguments, split_node, warn_unread};
+use crate::cli::input::dumps::{
+    DumpArgument, both, check_dumps, complete_dump, read_dump_arguments, split_node, warn_unread,
+};
 use crate::cli::input::verdict::{require_whole_tables, untried_differences};
 use crate::cli::output::print_message;
 use svclab_dump::folder::{DumpFiles, is_archive_part};
@@ -149,15 +151,16 @@ fn warn_omitted(name: &str, report: &ReplayReport) {
 
 /// Reads a dump of a whole node, or of rules and sets only. The rules may refer to sets of the lab.
 fn read_dump(name: &str, arguments: &BisectArguments) -> Result<DumpOverride, CliError> {
-    let path = Path::new(name);
-    let read = DumpFiles::read(path)?.parse();
+    let files = DumpFiles::read(Path::new(name))?;
+    let read = files.clone().parse();
     if is_whole(&read.dump) {
-        let given = read_dump_arguments(&[name.to_owned()], arguments.lenient)?;
+        let parsed = (None, PathBuf::from(name), read);
+        let given = check_dumps([Ok(parsed)], arguments.lenient)?;
         let mut dumps = given.into_iter().map(|given| given.dump);
         return Ok(dumps.next().unwrap_or_default());
     }
     let part = |is_sets: bool| -> Result<NodeDump, CliError> {
-        let mut files = DumpFiles::read(path)?;
+        let mut files = files.clone();
         let is_part = |format| (format == Some(Format::Sets)) == is_sets;
         files.files.retain(|file| is_part(file.format));
         complete_dump(files.parse())
@@ -177,26 +180,6 @@ fn read_dump(name: &str, arguments: &BisectArguments) -> Result<DumpOverride, Cl
 /// Prepares both dumps as `svclab replay` does. They share only the link-layer addresses of their
 /// neighbours. Also returns the differences that no trial includes.
 fn prepare_dumps(arguments: &BisectArguments) -> Result<([Plan; 2], Vec<String>), CliError> {
-    let mut known = HardwareAddresses::default();
-    for name in [&arguments.good, &arguments.bad] {
-        let path = split_node(name).map_or(name.as_str(), |(_, path)| path);
-        let dump = DumpFiles::read(Path::new(path))?.parse().dump;
-        known.extend(&HardwareAddresses::from_dumps([&dump]));
-    }
-    let plan = |name: &str, node: Option<&String>| -> Result<(ReplayReport, Plan), CliError> {
-        let named = match node {
-            Some(node) if split_node(name).is_none() => format!("{node}={name}"),
-            _ => name.to_owned(),
-        };
-        let replaying = replay_arguments(&named, arguments)?;
-        let dumps = read_dump_arguments(&replaying.dumps, replaying.lenient)?;
-        let (prepared, _) = prepare_generated_lab(&replaying, &dumps, &known)?;
-        let mut reports = prepared.replay_reports.into_iter();
-        let report = reports.next().unwrap_or_default();
-        warn_omitted(name, &report);
-        require_whole_tables(std::slice::from_ref(&report))?;
-        Ok((report, prepared.plan))
-    };
     let two_nodes = |good: &str, bad: &str| {
         CliError::refused(
             format!(
@@ -212,6 +195,23 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<([Plan; 2], Vec<String>)
     {
         return Err(two_nodes(good, bad));
     }
+    let replaying = replay_arguments(arguments)?;
+    let dumps = read_dump_arguments(&replaying.dumps, replaying.lenient)?;
+    let known = HardwareAddresses::from_dumps(dumps.iter().map(|given| &given.dump.dump));
+    let mut dumps = dumps.into_iter();
+    let mut plan = |name: &str, node: Option<&String>| -> Result<(ReplayReport, Plan), CliError> {
+        let given = dumps.next().map(|given| DumpArgument {
+            node: given.node.or_else(|| node.cloned()),
+            ..given
+        });
+        let given: Vec<DumpArgument> = given.into_iter().collect();
+        let (prepared, _) = prepare_generated_lab(&replaying, &given, &known)?;
+        let mut reports = prepared.replay_reports.into_iter();
+        let report = reports.next().unwrap_or_default();
+        warn_omitted(name, &report);
+        require_whole_tables(std::slice::from_ref(&report))?;
+        Ok((report, prepared.plan))
+    };
     let (good_report, good_plan) = plan(&arguments.good, arguments.node.as_ref())?;
     let good = &good_report.node;
     // Without objects, only the file name of the second dump identifies its node.
@@ -227,8 +227,8 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<([Plan; 2], Vec<String>)
     Ok(([good_plan, bad_plan], not_tried))
 }
 
-/// Returns the arguments of `svclab replay` for a dump.
-fn replay_arguments(name: &str, arguments: &BisectArguments) -> Result<ReplayArguments, CliError> {
+/// Returns the arguments of `svclab replay` for both dumps.
+fn replay_arguments(arguments: &BisectArguments) -> Result<ReplayArguments, CliError> {
     let Some(probe) = &arguments.probe else {
         return Err(CliError::refused(
             "no probe is given, and no lab defines one",
@@ -242,7 +242,7 @@ fn replay_arguments(name: &str, arguments: &BisectArguments) -> Result<ReplayArg
         )
     })?;
     Ok(ReplayArguments {
-        dumps: vec![name.to_owned()],
+        dumps: vec![arguments.good.clone(), arguments.bad.clone()],
         objects: arguments.objects.clone(),
         probe: vec![source_and_target],
         write: None,

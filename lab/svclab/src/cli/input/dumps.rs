@@ -28,14 +28,27 @@ pub(crate) fn read_dump_arguments(
     names: &[String],
     lenient: bool,
 ) -> Result<Vec<DumpArgument>, CliError> {
-    let mut dumps = Vec::new();
-    let (mut lines, mut files) = (0_usize, 0_usize);
-    for name in names {
+    let parsed = names.iter().map(|name| {
         let (node, path) = match split_node(name) {
             Some((node, path)) => (Some(node.to_owned()), PathBuf::from(path)),
             None => (None, PathBuf::from(name)),
         };
         let read = read_dump(&path)?;
+        Ok((node, path, read))
+    });
+    check_dumps(parsed, lenient)
+}
+
+/// Prints the diagnostics of parsed dumps and omits their rejected parts. Each dump has an optional
+/// node and a path.
+pub(crate) fn check_dumps(
+    parsed: impl IntoIterator<Item = Result<(Option<String>, PathBuf, ParsedDump), CliError>>,
+    lenient: bool,
+) -> Result<Vec<DumpArgument>, CliError> {
+    let mut dumps = Vec::new();
+    let (mut lines, mut files) = (0_usize, 0_usize);
+    for parsed in parsed {
+        let (node, path, read) = parsed?;
         print_diagnostics(&read.sources, &read.diagnostics);
         if !lenient {
             let refused = count_unusable(&read);
