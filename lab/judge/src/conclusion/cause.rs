@@ -75,6 +75,9 @@ pub enum Cause {
     Waiting {
         /// Address of the neighbour.
         neighbour: IpAddr,
+        /// Object at fault; absent if the evidence does not show it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
     },
     /// The end of the packet was not recorded.
     Unknown {
@@ -139,6 +142,7 @@ impl Cause {
             },
             PathEnd::Waiting(neighbour) => Self::Waiting {
                 neighbour: *neighbour,
+                fault: last.and_then(LastHop::vxlan_neighbour),
             },
             PathEnd::Unknown | PathEnd::Delivered | PathEnd::Rejected(_) => Self::Unknown {
                 fault: last.and_then(LastHop::silent_port),

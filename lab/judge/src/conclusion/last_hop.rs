@@ -52,7 +52,8 @@ impl<'a> LastHop<'a> {
             DropKind::TtlOrHeader | DropKind::Forward => return self.forward(kind),
             DropKind::TooBig => self.mtu(),
             DropKind::NeighbourFailed | DropKind::NeighbourQueue | DropKind::NeighbourEntry => {
-                self.vxlan_remote().or_else(|| self.neighbour())
+                let tunnel = self.vxlan_remote().or_else(|| self.vxlan_neighbour());
+                tunnel.or_else(|| self.neighbour())
             }
             DropKind::OtherHardwareAddress | DropKind::LinkRefused => self.link(),
             DropKind::BridgeNoPort => self.bridge_port(),
@@ -207,10 +208,11 @@ impl<'a> LastHop<'a> {
             IcmpMeaning::TooBig => self.mtu(),
             _ if is_refused => Some(Fault::Route { lookup }),
             IcmpMeaning::NetUnreachable | IcmpMeaning::NoRoute => Some(Fault::Route { lookup }),
-            IcmpMeaning::HostUnreachable | IcmpMeaning::AddressUnreachable => self
-                .neighbour()
-                .filter(|neighbour| !self.is_static(neighbour))
-                .or(Some(Fault::Route { lookup })),
+            IcmpMeaning::HostUnreachable | IcmpMeaning::AddressUnreachable => {
+                let resolved = || self.neighbour().filter(|own| !self.is_static(own));
+                let neighbour = self.vxlan_neighbour().or_else(resolved);
+                neighbour.or(Some(Fault::Route { lookup }))
+            }
             IcmpMeaning::Prohibited => None,
         }
     }
@@ -322,6 +324,20 @@ impl<'a> LastHop<'a> {
         let address = address?;
         Some(Fault::VxlanRemote {
             remote: self.remote(&interface, address)?,
+            interface,
+            neighbour,
+            address,
+        })
+    }
+
+    /// Returns the VXLAN interface if it has no entry for the next hop, and no tunnel end to which it
+    /// could send a request for the hardware address.
+    pub(super) fn vxlan_neighbour(self) -> Option<Fault> {
+        let (interface, neighbour, address) = self.tunnel()?;
+        if address.is_some() || self.remote(&interface, Mac([0; 6])).is_some() {
+            return None;
+        }
+        Some(Fault::Vxlan {
             interface,
             neighbour,
             address,

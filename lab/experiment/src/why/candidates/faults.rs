@@ -24,8 +24,12 @@ pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<
             Cause::Kernel { fault, .. }
             | Cause::Counter { fault, .. }
             | Cause::NotReceived { fault, .. }
-            | Cause::Unknown { fault } => (namespace, fault.as_ref()),
-            Cause::Waiting { neighbour } => {
+            | Cause::Unknown { fault }
+            | Cause::Waiting {
+                fault: fault @ Some(_),
+                ..
+            } => (namespace, fault.as_ref()),
+            Cause::Waiting { neighbour, .. } => {
                 let Some(target) = plan.namespace(namespace) else {
                     return Vec::new();
                 };

@@ -253,6 +253,35 @@ fn vxlan_without_entry_names_neighbour() {
     };
     let seen = |plan: &Plan| kind_and_fault(plan, &flight);
     assert_eq!(seen(&plan), (DropKind::VxlanNoRemote, Some(fault(None))));
+    let unanswered = received("10.244.1.9", dropped("NEIGH_FAILED", "neigh_invalidate"));
+    assert_eq!(
+        kind_and_fault(&plan, &unanswered),
+        (DropKind::NeighbourFailed, Some(fault(None)))
+    );
+    let neighbour = "10.244.1.0".parse().unwrap();
+    let waiting = received("10.244.1.9", PathEnd::Waiting(neighbour));
+    assert_eq!(
+        cause(&plan, &waiting),
+        Cause::Waiting {
+            neighbour,
+            fault: Some(fault(None))
+        }
+    );
+    // A tunnel end receives the requests.
+    let mut requesting = plan.clone();
+    node(&mut requesting).forwarding.push(Forwarding {
+        dev: "flannel.1".to_owned(),
+        mac: Mac([0; 6]),
+        to: ForwardingTarget::Remote("10.0.0.2".parse().unwrap()),
+    });
+    let neighbour = Fault::Neighbour {
+        address: neighbour,
+        interface: "flannel.1".to_owned(),
+    };
+    assert_eq!(
+        kind_and_fault(&requesting, &unanswered),
+        (DropKind::NeighbourFailed, Some(neighbour))
+    );
     node(&mut plan).neighbours.push(Neighbour {
         address: "10.244.1.0".parse().unwrap(),
         mac: mac(99),
@@ -268,7 +297,6 @@ fn vxlan_without_entry_names_neighbour() {
         to: ForwardingTarget::Remote("10.0.0.2".parse().unwrap()),
     });
     assert_eq!(seen(&plan), (DropKind::VxlanNoRemote, None));
-    let unanswered = received("10.244.1.9", dropped("NEIGH_FAILED", "neigh_invalidate"));
     let remote = Fault::VxlanRemote {
         interface: "flannel.1".to_owned(),
         neighbour: "10.244.1.0".parse().unwrap(),

@@ -294,9 +294,16 @@ fn render_loss(fact: &Fact) -> String {
                 after_colon(fault.as_ref())
             )
         }
-        Cause::Waiting { neighbour } => format!(
+        Cause::Waiting {
+            neighbour,
+            fault: None,
+        } => format!(
             "{packet} to {destination} was still queued in {namespace}, waiting for the hardware \
              address of {neighbour}"
+        ),
+        Cause::Waiting { fault, .. } => format!(
+            "{packet} to {destination} was still queued in {namespace}{}",
+            after_colon(fault.as_ref())
         ),
         Cause::Unknown { fault } => format!(
             "{packet} to {destination} reached {namespace}{through}, and its end was not \
