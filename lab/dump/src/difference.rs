@@ -20,6 +20,10 @@ pub struct Difference {
     /// Owner of the differing object; absent if the dumps do not show it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
+    /// Program whose output shows the same difference, besides the program of the location; absent
+    /// if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeated_in: Option<String>,
 }
 
 /// Location of a difference.

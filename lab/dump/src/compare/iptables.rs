@@ -125,17 +125,22 @@ fn chain_changes(first: &Chain, second: &Chain, order: Order) -> Vec<DumpChange>
     changes
 }
 
+/// Whether kube-proxy lists services in the chain, in any order.
+pub(super) fn lists_services(chain: &str) -> bool {
+    matches!(
+        chain,
+        chains::SERVICES
+            | chains::NODE_PORTS
+            | chains::EXTERNAL_SERVICES
+            | chains::PROXY_FIREWALL
+            | IPVS_OUT_FILTER
+    )
+}
+
 /// Returns the rules of a chain in an order without insignificant differences.
 #[must_use]
 pub fn normalized_rules(chain: &Chain, order: Order) -> Vec<ListItem> {
-    let is_any_order = order == Order::ServicesInAnyOrder
-        && matches!(
-            chain.name.as_str(),
-            chains::SERVICES
-                | chains::NODE_PORTS
-                | chains::EXTERNAL_SERVICES
-                | chains::PROXY_FIREWALL
-        );
+    let is_any_order = order == Order::ServicesInAnyOrder && lists_services(&chain.name);
     let mut items = Vec::with_capacity(chain.rules.len());
     let groups = if is_any_order {
         service_groups(&chain.rules)

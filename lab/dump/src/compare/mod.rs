@@ -34,6 +34,7 @@ mod neighbours;
 pub mod nft;
 mod ports;
 mod proxy;
+mod repeated;
 mod routes;
 mod servers;
 mod sets;
@@ -53,7 +54,8 @@ use svclab_ruleset::Family;
 use svclab_ruleset::tool::{DumpedBackend, Format};
 
 /// Returns the differences of the second dump from the first. Only formats that both dumps have are
-/// compared; a format that one dump lacks is one difference.
+/// compared; a format that one dump lacks is one difference. A difference of iptables-nft that
+/// `iptables-save` and `nft list ruleset` show is one difference.
 #[must_use]
 pub fn compare(first: &NodeDump, second: &NodeDump) -> Vec<Difference> {
     let mut comparison = Comparison {
@@ -66,6 +68,7 @@ pub fn compare(first: &NodeDump, second: &NodeDump) -> Vec<Difference> {
     for format in formats {
         comparison.compare_format(format);
     }
+    repeated::merge_repeated(first, second, &mut comparison.differences);
     comparison.differences
 }
 
@@ -88,6 +91,7 @@ impl Comparison<'_> {
             location: place,
             change,
             owner,
+            repeated_in: None,
         });
     }
 

@@ -101,6 +101,7 @@ impl NftDiff {
             location: place.clone(),
             change,
             owner,
+            repeated_in: None,
         });
     }
 

@@ -49,6 +49,7 @@ mod tests {
                 line,
             },
             owner: None,
+            repeated_in: None,
         }
     }
 

@@ -103,13 +103,16 @@ impl DiffDocument {
         for location in differences.chunk_by(|a, b| a.location == b.location) {
             push_location(&mut text, location);
         }
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut counts: BTreeMap<(&str, Option<&str>), usize> = BTreeMap::new();
         for difference in differences {
-            *counts.entry(difference.location.program()).or_default() += 1;
+            let program = difference.location.program();
+            let programs = (program, difference.repeated_in.as_deref());
+            *counts.entry(programs).or_default() += 1;
         }
-        let counts = counts
-            .iter()
-            .map(|(program, count)| format!("{count} in {program}"));
+        let counts = counts.iter().map(|(programs, count)| match programs {
+            (program, None) => format!("{count} in {program}"),
+            (program, Some(other)) => format!("{count} in both {program} and {other}"),
+        });
         let total = count(differences.len(), "difference", "differences");
         let _ = writeln!(text, "\n{total}: {}", join_and(counts));
         with_colour(text, colour)
@@ -128,6 +131,10 @@ fn push_location(text: &mut String, differences: &[Difference]) {
     let title = match common {
         Some(owner) => format!("{} ({owner})", head.location),
         None => head.location.to_string(),
+    };
+    let title = match &head.repeated_in {
+        Some(program) => format!("{title}, also in {program}"),
+        None => title,
     };
     let _ = writeln!(text, "\n{TITLE}{}{TITLE:#}", sanitize(&title));
     for Difference { change, owner, .. } in differences {

@@ -103,6 +103,7 @@ fn missing(rule: &str) -> Difference {
             line: 7,
         },
         owner: None,
+        repeated_in: None,
     }
 }
 

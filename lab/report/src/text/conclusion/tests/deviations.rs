@@ -22,6 +22,7 @@ fn difference(location: DumpLocation, change: DumpChange) -> Fact {
             location,
             change,
             owner: None,
+            repeated_in: None,
         },
     })
 }
