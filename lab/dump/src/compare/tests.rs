@@ -67,8 +67,8 @@ fn compare_insignificant_changes_are_ignored() {
         ),
         (
             "conntrack-L",
-            "udp 17 27 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 mark=0 use=1\n",
-            "udp 17 5 src=10.0.0.3 dst=10.0.0.2 sport=1 dport=2 mark=0 use=1\n",
+            "udp 17 27 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 src=10.0.0.2 dst=10.0.0.1 sport=2 dport=1 mark=0 use=1\n",
+            "udp 17 5 src=10.0.0.3 dst=10.0.0.2 sport=1 dport=2 src=10.0.0.2 dst=10.0.0.3 sport=2 dport=1 mark=0 use=1\n",
         ),
     ] {
         assert_eq!(differences(name, first, second), 0, "{first}{second}");
@@ -263,8 +263,11 @@ fn compare_traffic_control_reports_differences() {
     let filter = |place: &str, kind: &str| {
         format!("# tc filter show dev eth0 {place}\nfilter protocol ip pref 1 {kind} chain 0\n")
     };
-    let connection =
-        |zone: &str| format!("udp 17 27 src=10.0.0.1 dst=10.0.0.2 mark=0{zone} use=1\n");
+    let connection = |zone: &str| {
+        format!(
+            "udp 17 27 src=10.0.0.1 dst=10.0.0.2 src=10.0.0.2 dst=10.0.0.1 mark=0{zone} use=1\n"
+        )
+    };
     assert_differences(&[
         ("tc-qdisc", &qdisc("noqueue 0:"), &qdisc("netem 8001:"), 2),
         ("tc-qdisc", &qdisc("htb 1:"), &qdisc("htb 2:"), 2),

@@ -8,7 +8,7 @@ use super::super::difference::DumpLocation;
 use super::super::lists::{self, ListItem};
 use super::super::node::NodeDump;
 use super::{Comparison, union_of_names, value_change};
-use svclab_ruleset::conntrack::Connections;
+use svclab_ruleset::conntrack::{self, Connections};
 use svclab_ruleset::traffic_control::listing::Listings;
 use svclab_ruleset::traffic_control::qdisc::Qdisc;
 
@@ -94,8 +94,8 @@ fn exists_in_both(comparison: &Comparison<'_>, interface: &str) -> bool {
 /// Compares the zones in use. Connections come and go, and are not compared.
 pub(super) fn compare_connections(to: &mut Comparison<'_>) {
     let zones = |connections: &Option<Connections>| {
-        let zones = connections.iter().flat_map(|found| found.zones.keys());
-        let zones: BTreeSet<u16> = zones.copied().chain([0]).collect();
+        let zones = conntrack::zones(connections.as_deref().unwrap_or_default());
+        let zones: BTreeSet<u16> = zones.into_iter().chain([0]).collect();
         let zones: Vec<String> = zones.iter().map(ToString::to_string).collect();
         zones.join(", ")
     };

@@ -2,6 +2,7 @@
 //! changed plan and a replay report.
 
 mod chain_paths;
+mod connections;
 mod known_sysctls;
 mod lab;
 mod link_layer;
@@ -50,6 +51,7 @@ pub fn replace_node(
         traffic::replay_traffic(namespace, dump, &mut report);
         link_state::list_link_state(namespace, dump, &mut report);
     }
+    connections::list_connections(plan, dump, &mut report);
     let flags = dump.proxy.effective_flags();
     if !flags.is_empty() {
         let rules_note = "its rules come from the dump";

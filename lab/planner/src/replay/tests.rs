@@ -435,7 +435,7 @@ fn replace_node_traffic_control_is_listed() {
         ),
         (
             "conntrack-L",
-            "udp 17 27 src=10.0.0.1 dst=10.0.0.2 mark=0 zone=5 use=1\n",
+            "icmp 1 27 src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=7 src=10.0.0.2 dst=10.0.0.1 type=0 code=0 id=7 mark=0 zone=5 use=1\n",
         ),
     ]);
     insta::assert_snapshot!(added_lines(&report), @r"
@@ -446,7 +446,7 @@ fn replace_node_traffic_control_is_listed() {
     tc-filter:2: 1 filter of tc of ens5 egress
     svclab does not build filters of tc
     packets that they drop, redirect or change pass unchanged
-    1 tracked connection, zone 5: a lab starts without connections; packets of these connections are handled like those of new connections
+    1 tracked connection, zone 5: a lab starts without connections; packets of probes belong to none of these connections
     ");
 }
 

@@ -1,5 +1,4 @@
-//! Lists the queueing disciplines, filters and tracked connections of a dumped node, which are not
-//! built.
+//! Lists the queueing disciplines and filters of a dumped node, which are not built.
 
 use std::collections::BTreeSet;
 
@@ -25,11 +24,10 @@ const PLAIN_QUEUES: [&str; 12] = [
     "sfq",
 ];
 
-/// Lists queues, filters and connections of the dump in the report.
+/// Lists queues and filters of the dump in the report.
 pub fn replay_traffic(namespace: &Namespace, dump: &NodeDump, report: &mut ReplayReport) {
     list_qdiscs(namespace, dump, report);
     list_filters(namespace, dump, report);
-    list_connections(dump, report);
 }
 
 /// Whether the plan has the interface.
@@ -91,30 +89,6 @@ fn list_filters(namespace: &Namespace, dump: &NodeDump, report: &mut ReplayRepor
         "packets that they drop, redirect or change pass unchanged".clone_into(&mut item.affects);
         report.omitted.push(item);
     }
-}
-
-fn list_connections(dump: &NodeDump, report: &mut ReplayReport) {
-    let Some(connections) = dump.connections.as_ref().filter(|found| found.count > 0) else {
-        return;
-    };
-    let zones: Vec<String> = connections.zones.keys().map(ToString::to_string).collect();
-    let zones = match zones.as_slice() {
-        [] => String::new(),
-        [zone] => format!(", zone {zone}"),
-        zones => format!(", zones {}", zones.join(", ")),
-    };
-    report.add_omitted(
-        format!(
-            "{}{zones}",
-            count_noun(
-                connections.count,
-                "tracked connection",
-                "tracked connections"
-            )
-        ),
-        "a lab starts without connections",
-        "packets of these connections are handled like those of new connections",
-    );
 }
 
 fn location(dump: &NodeDump, format: Format, line: u32) -> Option<FileLine> {
