@@ -87,7 +87,7 @@ fn apply(text: &mut String, edit: &Edit) {
 }
 
 /// Formats, each with a file of the project's tests.
-const FILES: [(Format, &str); 18] = [
+const FILES: [(Format, &str); 22] = [
     (
         Format::Rules(Family::V4, DumpedBackend::Default),
         "recorded/kube-proxy/v1.36.2/iptables/a_clusterip.cidr.iptables-save",
@@ -126,18 +126,16 @@ const FILES: [(Format, &str); 18] = [
     ),
     (Format::BridgePorts, "fuzz/seeds/dump_neighbours/ports"),
     (Format::BridgePorts, "fuzz/seeds/dump_neighbours/ports-json"),
-    (
-        Format::Links,
-        "../lab/ruleset/src/json/recorded/d-addr.json",
-    ),
-    (
-        Format::Routes(Family::V4),
-        "../lab/ruleset/src/json/recorded/d-route.json",
-    ),
+    (Format::Links, "fuzz/seeds/dump_links/addr-json"),
+    (Format::LinkDetails, "fuzz/seeds/dump_links/link-json"),
+    (Format::Routes(Family::V4), "fuzz/seeds/dump_routes/json"),
+    (Format::Routes(Family::V6), "fuzz/seeds/dump_routes/json-6"),
     (
         Format::RoutingRules(Family::V4),
-        "../lab/ruleset/src/json/recorded/d-rule.json",
+        "fuzz/seeds/dump_policy/json",
     ),
+    (Format::Nft, "fuzz/seeds/dump_nft/json-families"),
+    (Format::Nft, "fuzz/seeds/dump_nft/json-ip"),
     (Format::Nft, "../lab/ruleset/src/json/nft/recorded/ip.json"),
 ];
 

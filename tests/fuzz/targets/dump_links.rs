@@ -1,4 +1,4 @@
-//! Fuzzes the parser of `ip addr` output.
+//! Fuzzes the parsers of `ip addr` and `ip -d link` output, as text and as JSON.
 
 #![no_main]
 
@@ -7,5 +7,7 @@ use svclab_ruleset::tool::Format;
 use svclab_test_support::dump::check_dump;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = check_dump(Format::Links, bytes);
+    for format in [Format::Links, Format::LinkDetails] {
+        let _ = check_dump(format, bytes);
+    }
 });
