@@ -7,43 +7,86 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::running::Labs;
-use crate::support::{project, run, stderr, stdout};
+use crate::support::{LAB, project, run, stderr, stdout};
 
 /// Layout of a collector, with the program that packs its files.
 struct Layout {
     name: &'static str,
     /// Shell command that packs the files of the current directory to standard output.
     pack: &'static str,
-    /// Ending of the name of the bundle, and the part of the bundle with the files of the node.
+    /// Ending of the name of the bundle.
     ending: &'static str,
-    /// Exit code of the replay of a healthy node.
+    /// Version and mode of kube-proxy in the lab.
+    kube_proxy: &'static str,
+    /// Exit code of the replay of a healthy node: 1 if the bundle has state that is not replayed.
     healthy: i32,
 }
 
+const TARBALL: Layout = Layout {
+    name: "",
+    pack: "tar cz *",
+    ending: ".tar.gz",
+    kube_proxy: IPTABLES,
+    healthy: 0,
+};
 const EKS: Layout = Layout {
     name: "eks",
     pack: "tar cz .",
-    ending: ".tar.gz",
-    healthy: 0,
+    ..TARBALL
 };
 const RANCHER: Layout = Layout {
     name: "rancher",
-    pack: "tar c * | gzip -c",
-    ending: ".tar.gz",
-    healthy: 0,
+    ..TARBALL
 };
 const SOS: Layout = Layout {
     name: "sos",
     pack: "ln -s sos_commands/networking/ip_-o_addr sos*/ip_addr; tar cJ *",
     ending: ".tar.xz",
-    healthy: 0,
+    ..TARBALL
 };
 const NETWORK_TOOLS: Layout = Layout {
     name: "network-tools",
     pack: "zip -qr - *",
     ending: ".zip",
-    healthy: 0,
+    ..TARBALL
 };
+/// The rules are in the JSON of nft only, which has no extensions of iptables.
+const AKS: Layout = Layout {
+    name: "aks",
+    pack: "zip -qDr - *",
+    ending: ".zip",
+    kube_proxy: "version: v1.31, mode: nftables",
+    ..TARBALL
+};
+const ANTREA: Layout = Layout {
+    name: "antrea",
+    ..TARBALL
+};
+const CALICO: Layout = Layout {
+    name: "calico",
+    ..TARBALL
+};
+const CILIUM: Layout = Layout {
+    name: "cilium",
+    pack: "tar c *",
+    ending: ".tar",
+    ..TARBALL
+};
+const TROUBLESHOOT: Layout = Layout {
+    name: "troubleshoot",
+    // The bundle has interfaces without addresses.
+    healthy: 1,
+    ..TARBALL
+};
+const KUBECTL_DEBUG: Layout = Layout {
+    name: "kubectl-debug",
+    pack: "cat session.txt",
+    ending: ".txt",
+    ..TARBALL
+};
+
+/// kube-proxy in [`LAB`].
+const IPTABLES: &str = "version: v1.30";
 
 /// Runs a shell script on node-1 and returns its standard output.
 fn shell(labs: &Labs, script: &str) -> Vec<u8> {
@@ -111,7 +154,8 @@ const FAULT: &str = "iptables -t filter -I FORWARD -d 10.244.1.9 -j DROP";
 
 impl Bundles {
     fn collect(layout: &Layout) -> Self {
-        let labs = Labs::with_running_case();
+        let labs = Labs::from_text(&LAB.replace(IPTABLES, layout.kube_proxy));
+        labs.runtime.up(&labs.case("Local"));
         let directory = tempfile::tempdir().expect("a directory");
         let [good, bad] =
             ["good", "bad"].map(|name| directory.path().join(format!("{name}{}", layout.ending)));
@@ -186,4 +230,34 @@ fn sos_bundle_shows_fault() {
 fn network_tools_bundle_shows_fault() {
     let part = ":must-gather.local.1/quay-io-network-tools/openshift-sdn-cluster-and-node-info/nodes/node-1";
     insta::assert_snapshot!(find_fault(&NETWORK_TOOLS, part));
+}
+
+#[test]
+fn aks_bundle_shows_fault() {
+    insta::assert_snapshot!(find_fault(&AKS, ""));
+}
+
+#[test]
+fn antrea_bundle_shows_fault() {
+    insta::assert_snapshot!(find_fault(&ANTREA, ""));
+}
+
+#[test]
+fn calico_bundle_shows_fault() {
+    insta::assert_snapshot!(find_fault(&CALICO, ""));
+}
+
+#[test]
+fn cilium_bundle_shows_fault() {
+    insta::assert_snapshot!(find_fault(&CILIUM, ""));
+}
+
+#[test]
+fn troubleshoot_bundle_shows_fault() {
+    insta::assert_snapshot!(find_fault(&TROUBLESHOOT, ""));
+}
+
+#[test]
+fn kubectl_debug_session_shows_fault() {
+    insta::assert_snapshot!(find_fault(&KUBECTL_DEBUG, ""));
 }

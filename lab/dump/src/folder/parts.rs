@@ -161,19 +161,36 @@ pub(super) fn listing_gaps(files: &[File], listings: Vec<(String, Listing)>) -> 
 /// Returns the command whose output in the dump has the complete iptables rules of a family: the
 /// saved rules, or the tables of iptables-nft in nftables.
 fn complete_rules(files: &[File], family: Family) -> Option<&'static str> {
-    let (save, table) = match family {
-        Family::V4 => ("iptables-save", "table ip "),
-        Family::V6 => ("ip6tables-save", "table ip6 "),
+    let (save, table, object) = match family {
+        Family::V4 => (
+            "iptables-save",
+            "table ip ",
+            r#"{"table":{"family":"ip","name":""#,
+        ),
+        Family::V6 => (
+            "ip6tables-save",
+            "table ip6 ",
+            r#"{"table":{"family":"ip6","name":""#,
+        ),
     };
     let is_save = |file: &File| matches!(file.format, Some(Format::Rules(ip, _)) if ip == family);
-    let is_table = |line: &str| {
-        let name = line
-            .strip_prefix(table)
-            .and_then(|rest| rest.split(' ').next());
-        name.is_some_and(|name| Table::from_name(name).is_some())
+    let is_table = |rest: &str| {
+        let name = rest.split([' ', '"']).next().unwrap_or_default();
+        Table::from_name(name).is_some()
     };
-    let has_tables =
-        |file: &File| file.format == Some(Format::Nft) && file.text.lines().any(is_table);
+    let has_tables = |file: &File| {
+        if file.format != Some(Format::Nft) {
+            return false;
+        }
+        if file.text.trim_ascii_start().starts_with('{') {
+            let spaces = |c: char| c.is_ascii_whitespace();
+            let text: String = file.text.split(spaces).collect();
+            text.split(object).skip(1).any(is_table)
+        } else {
+            let mut lines = file.text.lines();
+            lines.any(|line| line.strip_prefix(table).is_some_and(is_table))
+        }
+    };
     if files.iter().any(is_save) {
         Some(save)
     } else {

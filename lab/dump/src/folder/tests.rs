@@ -270,8 +270,16 @@ fn listings_of_iptables_are_hints_without_saved_rules() {
     let tables = "table ip filter {\n\tchain FORWARD {\n\t}\n}\n";
     write_files(&folder.path().join("nft"), &files);
     write_files(&folder.path().join("nft"), &[("tables", tables)]);
-    let described =
-        ["listed", "saved", "nft"].map(|name| describe(&folder.path().join(name), folder.path()));
+    // AgentBaker at 0133daa, `aks-log-collector.sh`.
+    let json = r#"{"nftables": [{"metainfo": {}}, {"table": {"family": "ip", "name": "filter", "handle": 1}}]}"#;
+    let metrics = r#"[{"dst":"10.0.0.4","age":12.345,"rtt":812,"source":"10.0.0.5"}]"#;
+    write_files(&folder.path().join("json"), &files);
+    write_files(
+        &folder.path().join("json"),
+        &[("tables", json), ("ip_4_tcpmetrics.json", metrics)],
+    );
+    let described = ["listed", "saved", "nft", "json"]
+        .map(|name| describe(&folder.path().join(name), folder.path()));
     insta::assert_snapshot!(described.join("\n\n"));
 }
 

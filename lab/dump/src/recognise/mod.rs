@@ -41,7 +41,8 @@ pub fn recognise(text: &str) -> Option<Content> {
     let lines: Vec<&str> = lines.take(DECISIVE_LINES).collect();
     if outputs::is_json(text) {
         let format = Format::detect(text).filter(|format| format.has_json());
-        return Some(format.map_or(Content::Unread(&outputs::JSON), Content::State));
+        let unread = outputs::json_without_format(text);
+        return Some(format.map_or(Content::Unread(unread), Content::State));
     }
     let content = lines.iter().find_map(|line| recognise_line(line))?;
     let fitting = lines.iter().filter(|line| content.fits(line)).count();

@@ -74,6 +74,12 @@ pub(super) const JSON: UnreadOutput = UnreadOutput {
     same_as: &[],
 };
 
+pub(super) const TCP_METRICS: UnreadOutput = UnreadOutput {
+    command: "ip -json tcp_metrics",
+    affects: "",
+    same_as: &[],
+};
+
 /// Returns the output that a line belongs to. `None` if no such program prints the line.
 pub(super) fn detect_line(line: &str) -> Option<&'static UnreadOutput> {
     let mut words = line.split_ascii_whitespace();
@@ -86,6 +92,17 @@ pub(super) fn detect_line(line: &str) -> Option<&'static UnreadOutput> {
         "Prot" if second == "LocalAddress:Port" && !has("Scheduler") => Some(&SERVER_COUNTERS),
         _ if second.starts_with("flags=") && line.contains(" mtu ") => Some(&IFCONFIG),
         _ => None,
+    }
+}
+
+/// Returns the output of `ip -json` whose format is not supported.
+pub(super) fn json_without_format(text: &str) -> &'static UnreadOutput {
+    let first = text.split('}').next().unwrap_or_default();
+    // Only metrics of TCP have an age (iproute2 6.1, `ip/tcp_metrics.c`, `process_msg`).
+    if first.contains("\"age\"") {
+        &TCP_METRICS
+    } else {
+        &JSON
     }
 }
 

@@ -61,12 +61,20 @@ const COLLECTOR_NAMES: [(&str, Format); 6] = [
     ("ip6rule", Format::RoutingRules(Family::V6)),
 ];
 
+/// Files whose collector runs a command that the name does not state: the default host collectors
+/// of troubleshoot v0.133.0 (`examples/collect/host/default.yaml`).
+const KNOWN_COMMANDS: [(&str, &str); 1] = [("nftables-list.txt", "nft list table filter")];
+
 /// Returns the command that the name of a file states. `sos` names files by the command:
 /// `ip_-6_rule_list` (sos 4.12.0, `sos/report/plugins/__init__.py`, `_mangle_command`). `None` for
 /// other names.
 pub(super) fn command(path: &str) -> Option<(String, Command)> {
     let name = file_name(path);
-    let typed = name.strip_suffix(".txt").unwrap_or(name).replace('_', " ");
+    let known = KNOWN_COMMANDS.iter().find(|(known, _)| *known == name);
+    let typed = known.map_or_else(
+        || name.strip_suffix(".txt").unwrap_or(name).replace('_', " "),
+        |(_, typed)| (*typed).to_owned(),
+    );
     let command = Command::parse(&typed);
     (typed.contains(' ') && command.content.is_some()).then_some((typed, command))
 }

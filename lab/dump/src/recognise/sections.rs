@@ -118,10 +118,12 @@ pub(crate) fn split(path: &str, text: &str) -> Sections {
     found
 }
 
-/// Whether a program that runs commands printed the line.
+/// Whether a program that runs commands printed the line, or `conntrack` the number of entries
+/// (conntrack-tools 1.4.7, `src/conntrack.c`, `exit_msg`).
 pub(super) fn is_noise(line: &str) -> bool {
+    let is_count = || line.starts_with("conntrack v") && line.ends_with(" have been shown.");
     line.starts_with(|c: char| c.is_ascii_uppercase() || c == '[' || c == 'c')
-        && NOISE.iter().any(|begin| line.starts_with(begin))
+        && (NOISE.iter().any(|begin| line.starts_with(begin)) || is_count())
 }
 
 /// Whether a file is a session: whether a prompt has a command whose output svclab knows.
@@ -131,14 +133,19 @@ pub(super) fn is_session(text: &str) -> bool {
 
 fn find_sections(lines: &[&str], is_noise: &[bool]) -> Vec<Section> {
     let mut splitter = Splitter {
-        is_session: lines.iter().any(|line| has_known_command(line, false)),
-        has_bare_prompts: lines.iter().any(|line| has_known_command(line, true)),
+        prompts: find_prompts(lines),
         sections: Vec::new(),
         current: Section::new(0, None, false),
         is_elsewhere: false,
+        lists_namespaces: false,
     };
     for (index, line) in lines.iter().enumerate() {
-        if !is_noise[index] && !line.trim().is_empty() && !splitter.read_prompt(index, line) {
+        if is_noise[index] || line.trim().is_empty() {
+            continue;
+        }
+        if line.starts_with(NAMESPACE_HEADING) {
+            splitter.start_namespace(index);
+        } else if !splitter.read_prompt(index, line) {
             splitter.read_output(index, line);
         }
     }
@@ -159,13 +166,39 @@ fn is_typed(command: &str) -> bool {
     command.starts_with(|c: char| c.is_ascii_lowercase() || matches!(c, '/' | '.'))
 }
 
+/// Heading of the output of each namespace that `ip -all netns exec` prints (iproute2 6.1,
+/// `ip/ipnetns.c`, `on_netns`).
+const NAMESPACE_HEADING: &str = "netns: ";
+
+/// Prompts with known commands in a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Prompts {
+    Absent,
+    /// Prompts that are more than a single sign.
+    Named,
+    /// Also prompts that are a single sign.
+    Bare,
+}
+
+fn find_prompts(lines: &[&str]) -> Prompts {
+    let has = |is_bare| lines.iter().any(|line| has_known_command(line, is_bare));
+    if has(true) {
+        Prompts::Bare
+    } else if has(false) {
+        Prompts::Named
+    } else {
+        Prompts::Absent
+    }
+}
+
 struct Splitter {
-    is_session: bool,
-    has_bare_prompts: bool,
+    prompts: Prompts,
     sections: Vec<Section>,
     current: Section,
     /// Whether an earlier command entered another network namespace.
     is_elsewhere: bool,
+    /// Whether the lines are output of `ip -all netns exec`. `set -x` can print commands in it.
+    lists_namespaces: bool,
 }
 
 impl Splitter {
@@ -178,20 +211,29 @@ impl Splitter {
         }
     }
 
+    /// Starts the output in another network namespace.
+    fn start_namespace(&mut self, index: usize) {
+        self.lists_namespaces = true;
+        let host = self.current.host.clone();
+        self.finish(index, Section::new(index + 1, host, true));
+    }
+
     /// Reads a prompt. Returns `false` for other lines.
     fn read_prompt(&mut self, index: usize, line: &str) -> bool {
-        let Some(prompt) = prompts::parse(line).filter(|_| self.is_session) else {
+        let Some(prompt) = prompts::parse(line).filter(|_| self.prompts != Prompts::Absent) else {
             return false;
         };
         let command = Command::parse(prompt.command);
-        let is_certain = !prompt.is_bare || (self.has_bare_prompts && is_typed(prompt.command));
+        let is_certain =
+            !prompt.is_bare || (self.prompts == Prompts::Bare && is_typed(prompt.command));
         if command.content.is_none() && !is_certain {
             return false;
         }
         if matches!(prompt.command, "exit" | "logout") {
             self.is_elsewhere = false;
         }
-        let is_elsewhere = self.is_elsewhere || command.is_elsewhere;
+        self.lists_namespaces &= line.starts_with('+');
+        let is_elsewhere = self.is_elsewhere || self.lists_namespaces || command.is_elsewhere;
         self.is_elsewhere |= command.enters_namespace;
         let host = prompt.host.map(str::to_owned);
         let mut next = Section::new(index + 1, host, is_elsewhere);
@@ -302,6 +344,7 @@ fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Unread
         (Some(recognised), _) => recognised,
         (None, Some(expected)) if is_empty => expected,
         (None, Some(unread @ Content::Unread(_))) => unread,
+        (None, Some(expected)) if section.is_elsewhere => expected,
         (None, Some(_)) => {
             let first = own.lines().find(|line| !line.trim().is_empty());
             let first = first.unwrap_or_default().trim();
@@ -428,7 +471,8 @@ fn reduction(section: &Section) -> Option<SectionGap> {
     let reason = format!("`{}` prints only a part: {reduced_by}", section.typed);
     let affects = "packets pass as if the node had no other part";
     Some(SectionGap {
-        line: Some(section.lines.start),
+        // A file whose name states the command has no line with the command.
+        line: Some(section.lines.start).filter(|line| *line > 0),
         skipped: Skipped::with_effect(reason, affects),
     })
 }

@@ -59,10 +59,15 @@ fn split_file_of_collectors_separates_outputs() {
         ("sos_commands/networking/ip_-d_address", ADDRESSES.replace("mtu 65536\n", "mtu 65536\n    link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00 promiscuity 0 \n")),
         ("sos_commands/networking/ip_-s_-d_link", "2: br0: <UP> mtu 1500\n    link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff promiscuity 0 \n    bridge forward_delay 1500\n    RX:  bytes packets\n    1 2\n".to_owned()),
         ("sos_commands/firewall_tables/nft_-a_list_ruleset", "table ip nat { # handle 1\n\tchain A { # handle 2\n\t}\n}\n".to_owned()),
+        // troubleshoot v0.133.0, `examples/collect/host/default.yaml`.
+        ("run-host/nftables-list.txt", "table ip filter {\n\tchain A {\n\t}\n}\n".to_owned()),
         // support-tools at 7b2593c, `networking`.
         ("networking/iplinkshow", "2: br0: <UP> mtu 1500\n    link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff\n    RX:  bytes packets\n    1 2\n".to_owned()),
         ("networking/ipv6route", "::1 dev lo proto kernel metric 256 pref medium\n".to_owned()),
         ("networking/ip6tablessave", SIX.to_owned()),
+        // AgentBaker at 0133daa, `aks-log-collector.sh`.
+        ("collect/conntrack.txt", "tcp      6 86 TIME_WAIT src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 src=10.0.0.2 dst=10.0.0.1 sport=2 dport=1 [ASSURED] mark=0 use=1\nconntrack v1.4.7 (conntrack-tools): 1 flow entries have been shown.\ncpu=0 found=0\n".to_owned()),
+        ("collect/ip_netns_commands.txt", format!("\nnetns: cni-1\n+ command -v ip\n/usr/sbin/ip\n+ ip -4 addr show\n{ADDRESSES}+ ip rule show\n0:\tfrom all lookup local\n+ conntrack -L\nconntrack: command not found\n\nnetns: cni-2\n+ ip -4 addr show\n{ADDRESSES}")),
         ("all", format!("{RULES}{SIX}{ADDRESSES}{ROUTES}fs.file-max = 1\nnet.ipv4.ip_forward = 1\n")),
     ];
     let described: Vec<String> = texts
@@ -93,6 +98,8 @@ fn split_session_separates_commands() {
          [root@node-1 ~]# nsenter -t 1 -n ip route\n{ROUTES}\
          [root@node-1 ~]# kubectl exec -it web -- sh\n/ # ip route\n{ROUTES}/ # exit\n\
          [root@node-1 ~]# ip netns exec blue ip rule\n0:\tfrom all lookup local\n\
+         [root@node-1 ~]# ip -all netns exec ip route\n\nnetns: blue\n{ROUTES}\
+         [root@node-1 ~]# ip -6 rule\n0:\tfrom all lookup local\n\
          [root@node-1 ~]# ls\nnotes\n[root@node-1 ~]# "
     );
     let two = format!("root@a:~# ip addr\n{ADDRESSES}root@b:~# ip route\n{ROUTES}");

@@ -124,11 +124,59 @@ fn mangle(inner: &Value) -> Result<String, Unknown> {
 /// `reject_stmt_print`).
 fn reject(inner: &Value) -> Result<String, Unknown> {
     let kind = required(inner, "type", "reject")?;
-    match inner.text("expr") {
+    let code = inner.get("expr").map(Value::to_string);
+    let name = code.as_deref().map(|code| reject_code(&kind, code));
+    match name {
         None => Ok(format!("reject with {kind}")),
         Some("port-unreachable") => Ok("reject".to_owned()),
-        Some(code) => Ok(format!("reject with {kind} {code}")),
+        Some(name) => Ok(format!("reject with {kind} {name}")),
     }
+}
+
+/// Codes of rejections by type, with the numbers that `nft -n` prints (nftables v1.0.6,
+/// `src/datatype.c`, `icmp_code_tbl`, `icmpv6_code_tbl`, `icmpx_code_tbl`).
+const REJECT_CODES: [(&str, &[(&str, &str)]); 3] = [
+    (
+        "icmp",
+        &[
+            ("0", "net-unreachable"),
+            ("1", "host-unreachable"),
+            ("2", "prot-unreachable"),
+            ("3", "port-unreachable"),
+            ("9", "net-prohibited"),
+            ("10", "host-prohibited"),
+            ("13", "admin-prohibited"),
+        ],
+    ),
+    (
+        "icmpv6",
+        &[
+            ("0", "no-route"),
+            ("1", "admin-prohibited"),
+            ("3", "addr-unreachable"),
+            ("4", "port-unreachable"),
+            ("5", "policy-fail"),
+            ("6", "reject-route"),
+        ],
+    ),
+    (
+        "icmpx",
+        &[
+            ("0", "no-route"),
+            ("1", "port-unreachable"),
+            ("2", "host-unreachable"),
+            ("3", "admin-prohibited"),
+        ],
+    ),
+];
+
+/// Returns the name of a code of a rejection. Other codes stay numbers.
+fn reject_code<'c>(kind: &str, code: &'c str) -> &'c str {
+    let codes = REJECT_CODES.iter().find(|(known, _)| *known == kind);
+    let mut codes = codes.into_iter().flat_map(|(_, codes)| codes.iter());
+    codes
+        .find(|(number, _)| *number == code)
+        .map_or(code, |(_, name)| name)
 }
 
 fn log(inner: &Value) -> Result<String, Unknown> {

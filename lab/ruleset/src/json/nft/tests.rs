@@ -111,6 +111,16 @@ fn statements_without_recording_are_converted() {
             "queue flags bypass,fanout to 1-3",
         ),
         (r#"{"flow":{"op":"add","flowtable":"@ft"}}"#, "flow add @ft"),
+        // With the option `-n`.
+        (r#"{"reject":{"type":"icmp","expr":3}}"#, "reject"),
+        (
+            r#"{"reject":{"type":"icmpx","expr":3}}"#,
+            "reject with icmpx admin-prohibited",
+        ),
+        (
+            r#"{"reject":{"type":"icmpv6","expr":99}}"#,
+            "reject with icmpv6 99",
+        ),
         (
             r#"{"xt":{"type":"match","name":"comment"}}"#,
             "xt match \"comment\"",
