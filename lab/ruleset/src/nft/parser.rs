@@ -200,6 +200,10 @@ fn parse_table_line(
     line: Line<'_>,
 ) -> (Context, Option<Problem>) {
     let duplicate = |item: String, first: u32| duplicate_error(&item, first, line);
+    let mut unique = |kind: &str, name: &str| {
+        let item = format!("{kind} `{name}`");
+        lines.insert(&item, &item, line).err()
+    };
     match words {
         [keyword, comment] if keyword.is_unquoted("comment") && comment.is_quoted => {
             let unique = lines.insert("comment", "the comment of this table", line);
@@ -212,8 +216,7 @@ fn parse_table_line(
         [kind, name, brace]
             if brace.is_unquoted("{") && (kind.is_unquoted("set") || kind.is_unquoted("map")) =>
         {
-            let known = table.set(name.text);
-            let wrong = known.map(|known| duplicate(format!("set `{}`", name.text), known.line));
+            let wrong = unique("set", name.text);
             let set = Set {
                 is_map: kind.is_unquoted("map"),
                 name: name.text.to_owned(),
@@ -223,8 +226,7 @@ fn parse_table_line(
             (Context::Set(set), wrong)
         }
         [kind, name, brace] if brace.is_unquoted("{") && kind.is_unquoted("chain") => {
-            let known = table.chain(name.text);
-            let wrong = known.map(|known| duplicate(format!("chain `{}`", name.text), known.line));
+            let wrong = unique("chain", name.text);
             let chain = Chain {
                 line: line.number,
                 ..Chain::regular(name.text)
