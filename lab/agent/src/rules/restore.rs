@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn restore_large_table_is_split_in_order() {
-        let input = table("nat", 2_000);
+        let input = table("nat", 5_000);
         let parts = split_iptables(&input);
         assert!(parts.len() > 10, "{}", parts.len());
         let lines = parts.iter().flat_map(|part| &part.lines).copied();
