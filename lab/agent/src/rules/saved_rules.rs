@@ -120,8 +120,10 @@ pub(crate) async fn read_device_tables(ns: &NetNs, plan: &Namespace) -> Option<S
     if plan.iptables.is_none() && plan.nft.is_empty() {
         return None;
     }
-    let tables = list_nft(ns, &plan.name, &["list", "tables", "netdev"]).await?;
-    if tables.trim().is_empty() {
+    // `nft` v1.0.6 reads all rules of the kernel to list tables, but not to list chains
+    // (`evaluate_cache_list` in `src/cache.c`).
+    let chains = list_nft(ns, &plan.name, &["list", "chains", "netdev"]).await?;
+    if chains.trim().is_empty() {
         return None;
     }
     list_nft(ns, &plan.name, &["-a", "-s", "list", "ruleset"]).await
