@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use svclab_dump::compare::iptables::{Order, compare};
 use svclab_dump::compare::nft::compare as compare_nft;
-use svclab_model::plan::delta::{NamespaceDelta, TablesChange};
-use svclab_model::plan::{Backend, Delta, Iptables, Namespace, Plan};
+use svclab_model::plan::{Backend, Iptables, Namespace, Plan};
+use svclab_planner::delta::diff;
 use svclab_rules::kube_proxy::{KubeProxy, Mode, nftables_rules, rules};
 use svclab_ruleset::Family;
 use svclab_ruleset::input::{Input, ProgramInput as _};
@@ -110,38 +110,48 @@ fn kube_proxy_tables() -> Ruleset {
     }
 }
 
-/// Loads kube-proxy's table, replaces it, and asserts that the kernel has the second one.
+/// Loads kube-proxy's table, changes it and replaces it. Asserts that the kernel has each of them.
 #[test]
 fn load_20000_rules_of_nftables_gives_same_table() {
     let tables = kube_proxy_tables();
-    let count: usize = tables.tables[0]
-        .chains
-        .iter()
-        .map(|chain| chain.rules.len())
-        .sum();
+    let chains = &tables.tables[0].chains;
+    let count: usize = chains.iter().map(|chain| chain.rules.len()).sum();
     assert!(count > 20_000, "{count}");
+    let mut fewer = tables.clone();
+    let table = &mut fewer.tables[0];
+    table.chains.retain(|chain| !chain.name.contains("-7"));
+    for chain in &mut table.chains {
+        let refers = |rule: &nft::Rule| rule.text.contains("-7");
+        chain.rules.retain(|rule| !refers(rule));
+    }
+    for set in &mut table.sets {
+        set.elements
+            .retain(|element| !element.to_string().contains("-7"));
+    }
+    let mut dormant = fewer.clone();
+    dormant.tables[0].flags = Some("dormant".to_owned());
+    let states = [tables, fewer, dormant];
     let listed = with_agent(async |agent| {
-        let mut session = agent.build_changeable(plan_with_tables(&tables)).await?;
-        let before = output(&mut session, "nft", &["list", "ruleset"]).await?;
-        let delta = Delta {
-            namespaces: vec![NamespaceDelta {
-                namespace: "node-1".to_owned(),
-                nft: Some(TablesChange {
-                    remove: vec!["ip kube-proxy".to_owned()],
-                    add: tables.clone().into(),
-                }),
-                ..NamespaceDelta::default()
-            }],
-            ..Delta::default()
-        };
-        session.change(delta).await?;
-        let after = output(&mut session, "nft", &["list", "ruleset"]).await?;
+        let first = plan_with_tables(&states[0]);
+        let mut session = agent.build_changeable(first.clone()).await?;
+        let list = ["list", "ruleset"];
+        let mut listed = vec![output(&mut session, "nft", &list).await?];
+        let mut current = first;
+        for state in [&states[1], &states[0], &states[2]] {
+            let wanted = plan_with_tables(state);
+            let delta = diff(&current, &wanted).expect("a change of the running lab");
+            session.change(delta).await?;
+            listed.push(output(&mut session, "nft", &list).await?);
+            current = wanted;
+        }
         session.remove().await?;
-        Ok([before, after])
+        Ok(listed)
     });
-    for listed in listed.expect("the tables load") {
-        let listed = nft::parse(&listed).expect("valid output");
-        assert_eq!(compare_nft(&tables, &listed), []);
+    let listed = listed.expect("the tables load");
+    for (listed, index) in listed.iter().zip([0, 1, 0, 2]) {
+        let listed = nft::parse(listed).expect("valid output");
+        let differences = compare_nft(&states[index], &listed);
+        assert_eq!(differences.len(), 0, "{:?}", differences.first());
     }
 }
 

@@ -198,9 +198,9 @@ impl RunningLab {
             }
             *planned = Some(table_headings(&rules));
         }
-        if let Some(tables) = change.nft {
-            rules::change_tables(ns, &name, &tables).await?;
-            plan.nft = tables.apply_to(&plan.nft);
+        if let Some(change) = change.nft {
+            rules::change_tables(ns, &name, &change).await?;
+            plan.nft = change.tables;
         }
         load(&mut self.loaders, ns, &name, ipset(), &sets.after_rules()).await?;
         if sets != SetsChange::default() {

@@ -6,7 +6,6 @@ pub(crate) mod loader;
 pub mod restore;
 pub(crate) mod saved_rules;
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
@@ -25,8 +24,8 @@ use svclab_ruleset::nft::Ruleset;
 /// parallel. Each program uses memory, which is scarce in a guest.
 pub(crate) const MAX_PARALLEL: usize = 16;
 
-/// Program that loads nftables tables. It is not kept running, because a change of tables replaces
-/// them as a whole.
+/// Program that loads nftables tables. It is not kept running, because it reads its input to the
+/// end.
 const NFT: &str = "nft";
 
 /// Rules and sets to load into a namespace, with the programs that wait for them.
@@ -144,7 +143,7 @@ pub(crate) async fn load(pending: PendingLoad<'_>) -> Result<Loaders, Failure> {
                     namespace: pending.namespace,
                     program: &program,
                 };
-                run.run("", input, Some(child)).await?;
+                run.run(input, Some(child)).await?;
             }
             LoadProgram::Persistent(mut loader) => {
                 loader.load(&pending.ns, input).await?;
@@ -163,14 +162,9 @@ struct SplitRun<'r> {
 }
 
 impl SplitRun<'_> {
-    /// Writes the input in as many parts as necessary. The first part follows `prefix` and goes to
-    /// `waiting`, which is already running.
-    async fn run(
-        &self,
-        mut prefix: &str,
-        input: &str,
-        mut waiting: Option<Child>,
-    ) -> Result<(), Failure> {
+    /// Writes the input in as many parts as necessary. The first part goes to `waiting`, which is
+    /// already running.
+    async fn run(&self, input: &str, mut waiting: Option<Child>) -> Result<(), Failure> {
         let Self {
             ns,
             namespace,
@@ -182,19 +176,12 @@ impl SplitRun<'_> {
                 Some(child) => child,
                 None => start_single_input(ns, namespace, program)?,
             };
-            let mut text = Cow::Borrowed(part.text.as_ref());
-            if !prefix.is_empty() {
-                text = Cow::Owned(format!("{prefix}{text}"));
-            }
-            match run_to_end(child, namespace, program, &text).await {
-                Ok(()) => prefix = "",
-                Err(failure) => {
-                    let rest = part.divide(program, &failure);
-                    let rest = rest.ok_or_else(|| part.locate(failure))?;
-                    rest.into_iter()
-                        .rev()
-                        .for_each(|part| parts.push_front(part));
-                }
+            if let Err(failure) = run_to_end(child, namespace, program, &part.text).await {
+                let rest = part.divide(program, &failure);
+                let rest = rest.ok_or_else(|| part.locate(failure))?;
+                rest.into_iter()
+                    .rev()
+                    .for_each(|part| parts.push_front(part));
             }
         }
         Ok(())
@@ -220,8 +207,7 @@ async fn run_to_end(
     ))
 }
 
-/// Changes nftables tables. Removed tables are deleted in the same transaction as the first part of
-/// the new tables.
+/// Changes nftables tables.
 ///
 /// # Errors
 ///
@@ -231,16 +217,12 @@ pub(crate) async fn change_tables(
     namespace: &str,
     change: &TablesChange,
 ) -> Result<(), Failure> {
-    let mut input = String::new();
-    for table in &change.remove {
-        let _ = writeln!(input, "delete table {table}");
-    }
     let run = SplitRun {
         ns,
         namespace,
         program: NFT,
     };
-    run.run(&input, change.add.text(), None).await
+    run.run(&change.commands(), None).await
 }
 
 /// Flushes the nftables sets that rules fill, which contain the client affinity.

@@ -120,14 +120,7 @@ fn render_namespace(change: &NamespaceDelta) -> String {
         }
     }
     if let Some(tables) = &change.nft {
-        let deletions = tables
-            .remove
-            .iter()
-            .map(|table| format!("delete table {table}"));
-        run(
-            "nft -f -",
-            Some(&(join_lines(deletions) + tables.add.text())),
-        );
+        run("nft -f -", Some(&tables.commands()));
     }
     if let Some(sets) = &change.sets {
         run("ipset restore", Some(&sets.after_rules()));

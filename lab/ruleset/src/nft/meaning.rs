@@ -1,5 +1,7 @@
 //! Canonical forms of the objects of a table. Objects with the same effect have the same form.
 
+use std::collections::HashSet;
+
 use super::canonical::canonical;
 use super::tokens::tokenize;
 use crate::nft::{Element, Rule, Set, TableObject};
@@ -31,20 +33,34 @@ impl Element {
         format!("{} : {value} \"{comment}\"", canonical(&self.key))
     }
 
-    /// Returns the canonical key without the options of the element. A set has one element for each
-    /// key.
+    /// Returns the key without the options of the element, such as its timeout. A set has one
+    /// element for each key.
     #[must_use]
-    pub fn canonical_key(&self) -> String {
+    pub fn bare_key(&self) -> &str {
         let words = tokenize(&self.key).unwrap_or_default();
         let is_option = |text: &str| ELEMENT_OPTIONS.contains(&text);
         let mut later_words = words.iter().skip(1);
         let option = later_words.find(|word| !word.is_quoted && is_option(word.text));
         let end = option.map_or(self.key.len(), |word| word.range.start);
-        canonical(&self.key[..end])
+        self.key[..end].trim_end()
+    }
+
+    /// Returns the canonical form of the [`bare_key`](Self::bare_key).
+    #[must_use]
+    pub fn canonical_key(&self) -> String {
+        canonical(self.bare_key())
     }
 }
 
 impl Set {
+    /// Returns the elements that the other set does not have with the same text.
+    pub fn elements_missing_in<'s>(&'s self, other: &'s Self) -> impl Iterator<Item = &'s Element> {
+        let content = |element: &'s Element| (&element.key, &element.value, &element.comment);
+        let known: HashSet<_> = other.elements.iter().map(content).collect();
+        let elements = self.elements.iter();
+        elements.filter(move |&element| !known.contains(&content(element)))
+    }
+
     /// Returns the set without its elements and comment: a canonical type, sorted flags and
     /// properties, and the size that the kernel uses.
     #[must_use]

@@ -9,6 +9,7 @@ mod meaning;
 mod model;
 mod parser;
 mod references;
+mod removal;
 mod tokens;
 
 pub use batches::{MAX_BATCH_SIZE, split_batches};
@@ -16,6 +17,7 @@ pub use canonical::canonical;
 pub use model::*;
 pub use parser::parse_ruleset;
 pub use references::References;
+pub use removal::{Removal, TablePart};
 pub use tokens::{Token, tokenize};
 
 use crate::input::{InputError, ProgramInput};

@@ -4,7 +4,7 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use svclab_ruleset::input::Input;
 use svclab_ruleset::ipset::saved::Sets;
-use svclab_ruleset::nft::{Ruleset, tables};
+use svclab_ruleset::nft::{Removal, Ruleset};
 
 use super::Stage;
 use crate::plan::{
@@ -143,16 +143,24 @@ pub struct RulesChange {
     pub tables: Vec<(u8, Vec<String>)>,
 }
 
-/// Changes of nftables tables, applied in one transaction: deletions, then additions.
+/// Changes of nftables tables, as commands for `nft -f`. They are one transaction if they fit into
+/// one message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TablesChange {
-    /// Tables to delete, as family and name: `ip kube-proxy`.
+    /// Removals before the additions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub remove: Vec<String>,
-    /// Tables to create.
+    pub remove: Vec<Removal>,
+    /// Tables to create, and objects, rules and elements to add to existing tables.
     #[serde(default, skip_serializing_if = "Input::is_empty")]
     pub add: Input<Ruleset>,
+    /// Removals of objects that nothing refers to after the additions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove_unused: Vec<Removal>,
+    /// All tables after the change, without the content that the agent does not need: only sets
+    /// that rules fill, without elements.
+    #[serde(default, skip_serializing_if = "Input::is_empty")]
+    pub tables: Input<Ruleset>,
 }
 
 impl<T> Default for AddRemove<T> {
@@ -209,12 +217,15 @@ impl SetsChange {
 }
 
 impl TablesChange {
-    /// Returns the tables after this change to the tables `current`.
+    /// Returns the input of `nft -f`.
     #[must_use]
-    pub fn apply_to(&self, current: &Input<Ruleset>) -> Input<Ruleset> {
-        let remaining = tables(current.text())
-            .filter(|(name, _)| !self.remove.iter().any(|removed| removed == name));
-        let texts = remaining.map(|(_, text)| text).chain([self.add.text()]);
-        Input::from_text(texts.collect::<String>())
+    pub fn commands(&self) -> String {
+        let lines = |removals: &[Removal]| -> String {
+            let lines = removals
+                .iter()
+                .flat_map(|each| [each.to_string(), "\n".to_owned()]);
+            lines.collect()
+        };
+        lines(&self.remove) + self.add.text() + &lines(&self.remove_unused)
     }
 }

@@ -1,6 +1,6 @@
 //! Renders changes of iptables rules and nftables tables.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::delta::rules;
 use svclab_model::plan::{Backend, Iptables, Namespace};
@@ -8,7 +8,7 @@ use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables::chains::Chains;
 use svclab_ruleset::iptables::command::{Command, Verb};
 use svclab_ruleset::iptables::script::{IptablesScript, Table, TableScript};
-use svclab_ruleset::nft::{Chain, Element, Ruleset, Set, Table as NftTable};
+use svclab_ruleset::nft::{Chain, Ruleset, Set, Table as NftTable};
 
 /// Returns the commands for changed iptables rules of both backends and IP families.
 pub(super) fn iptables_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
@@ -201,23 +201,16 @@ fn in_table(name: &str, set: &Set) -> String {
 
 fn nft_element_commands(table: &str, old: &Set, new: &Set) -> Vec<String> {
     let name = &new.name;
-    let removed = missing_elements(old, new);
-    let removed =
-        removed.map(|own| format!("nft delete element {table} {name} '{{ {} }}'", own.key));
-    let added = missing_elements(new, old);
+    let removed = old.elements_missing_in(new);
+    let removed = removed.map(|own| {
+        format!(
+            "nft delete element {table} {name} '{{ {} }}'",
+            own.bare_key()
+        )
+    });
+    let added = new.elements_missing_in(old);
     let added = added.map(|own| format!("nft add element {table} {name} '{{ {own} }}'"));
     removed.chain(added).collect()
-}
-
-/// Returns the elements of a set that another set does not have with the same value.
-fn missing_elements<'s>(set: &'s Set, other: &'s Set) -> impl Iterator<Item = &'s Element> {
-    let known: HashSet<(&str, Option<&str>)> = other.elements.iter().map(key_and_value).collect();
-    let elements = set.elements.iter();
-    elements.filter(move |own| !known.contains(&key_and_value(own)))
-}
-
-fn key_and_value(element: &Element) -> (&str, Option<&str>) {
-    (&element.key, element.value.as_deref())
 }
 
 /// Returns the commands of one chain. nft deletes a rule by its handle, which only the node knows.
