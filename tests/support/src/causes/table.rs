@@ -15,6 +15,7 @@ const REMOVE_BACKEND: &str = "remove node-1 from the backends of load balancer c
 const MASQUERADE_NETWORK: &str = "from nonMasqueradeCIDRs of ip-masq-agent";
 const ADD_BACKEND: &str = "add node-2 to the backends of load balancer clb";
 const UNDO_BY_HAND: &str = "undo the manual changes on node-1";
+const DELETE_MANUAL_RULE: &str = "`-p tcp -m tcp --dport 30443 -j DROP`";
 
 /// The rule of an earlier flannel, which prevents masquerading of packets to the other node's pods.
 const REMOVE_SURPLUS_RULE: Undo = Undo::WithoutLine {
@@ -306,7 +307,7 @@ pub(super) const CAUSES: &[Cause] = &[
         lab: "clb-hairpin",
         when: &[("balancer", &["layer7"])],
         probes: &["call"],
-        required: &[UNDO_BY_HAND],
+        required: &[DELETE_MANUAL_RULE],
         allowed: &[REMOVE_BACKEND],
         remedies: &[],
     },

@@ -12,6 +12,7 @@ use svclab_model::plan::{
 use svclab_planner::delta;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables::Rule;
+use svclab_ruleset::ipvs::{VirtualServer, VirtualServerKey};
 
 fn namespace(rules: &str) -> Namespace {
     Namespace {
