@@ -30,7 +30,7 @@ const FORMS: [(&str, &str, &str); 4] = [
 -p udp -m udp --sport domain -j ACCEPT
 -p sctp --dport 80 -j ACCEPT
 -p tcp -m multiport --destination-ports http,443 -j ACCEPT
--p tcp -m multiport --sports :5,9 -j ACCEPT
+-p tcp -m multiport --source-ports 1:5,9 -j ACCEPT
 -p tcp -m multiport --ports 1:5,9 -j ACCEPT
 --source 10.0.0.1 --destination 10.0.0.2 --in-interface eth0 --protocol tcp --jump ACCEPT
 -p icmp --icmp-type echo-request -j ACCEPT
@@ -72,11 +72,12 @@ const FORMS: [(&str, &str, &str); 4] = [
 -p 6 -j ACCEPT
 -p ALL -j ACCEPT
 -s 0/0 -j ACCEPT
+-s 10/8 -j ACCEPT
+-d 172.16/12 -j ACCEPT
 -s 10.0.0.5/255.0.0.0 -j ACCEPT
 ! -i eth0 -j ACCEPT
 -i + -j ACCEPT
 -f -j ACCEPT
--4 -j ACCEPT
 -j NFQUEUE
 "#,
     ),

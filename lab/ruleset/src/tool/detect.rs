@@ -154,7 +154,14 @@ fn detect_json(text: &str) -> Option<Format> {
     } else if has("ifname") && has("priority") && has("cost") && !has("linkinfo") {
         Some(Format::BridgePorts)
     } else if has("ifindex") && has("ifname") && (has("link_type") || has("operstate")) {
-        Some(Format::Links)
+        // `ip addr` lists the addresses of every interface, if only as an empty list (iproute2 6.1,
+        // `ip/ipaddress.c`, `ip_addr_list`).
+        let has_addresses = text.contains("\"addr_info\"");
+        Some(if has_addresses {
+            Format::Links
+        } else {
+            Format::LinkDetails
+        })
     } else if has("priority") && has("src") {
         Some(Format::RoutingRules(Family::V4))
     } else if has("dst") && has("flags") {
@@ -267,8 +274,12 @@ mod tests {
                 Some(Format::RoutingRules(Family::V4)),
             ),
             (
-                r#"[{},{"ifindex":1,"ifname":"lo","flags":[],"mtu":65536,"operstate":"UNKNOWN"}]"#,
+                r#"[{},{"ifindex":1,"ifname":"lo","operstate":"UNKNOWN","addr_info":[]}]"#,
                 Some(Format::Links),
+            ),
+            (
+                r#"[{},{"ifindex":1,"ifname":"lo","flags":[],"mtu":65536,"operstate":"UNKNOWN"}]"#,
+                Some(Format::LinkDetails),
             ),
             (r#"{ "nftables": [{"metainfo":{}}]}"#, Some(Format::Nft)),
             (r#"{"a":1}"#, None),

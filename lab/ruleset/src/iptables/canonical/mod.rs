@@ -105,7 +105,6 @@ fn canonical_header_option<'r>(choice: &RuleOption<'r>) -> Option<RuleOption<'r>
             (name != "all").then(|| with_value(choice, name))
         }
         ("-i" | "-o", Some("+")) if !choice.is_negated => None,
-        ("-4" | "-6", _) => None,
         _ => Some(choice.clone()),
     }
 }
@@ -116,7 +115,14 @@ fn parse_network(text: &str) -> Option<IpNetwork> {
         Some((ip, mask)) => (ip, Some(mask)),
         None => (text, None),
     };
-    let ip: IpAddr = ip.parse().ok()?;
+    // iptables adds the missing numbers of `10/8`.
+    let numbers = ip.split('.').count();
+    let is_short = numbers < 4 && ip.split('.').all(|part| part.parse::<u8>().is_ok());
+    let ip: IpAddr = if is_short {
+        format!("{ip}{}", ".0".repeat(4 - numbers)).parse().ok()?
+    } else {
+        ip.parse().ok()?
+    };
     match mask {
         None => Some(IpNetwork::from(ip)),
         Some(mask) => match mask.parse::<u8>() {
