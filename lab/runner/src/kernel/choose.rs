@@ -1,8 +1,9 @@
 //! Selects the kernel of a plan: that of this host if it can run the plan, else that of a guest,
 //! unless the user selects another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
@@ -14,15 +15,16 @@ use super::error::KernelError;
 use super::error::guest::GuestError;
 use super::guest::{self, Cache, Guest, KernelRequest};
 use super::host::Host;
+use super::plan_programs::PlanPrograms;
 use super::requirements::MissingRequirements;
 use super::requirements::lab_memory;
 use svclab_agent::contain::AgentPrivilege;
 use svclab_model::plan::Plan;
 use svclab_planner::requirements::Requirements;
 
-/// Additional memory of a guest with additional programs, in MiB. The guest contains these programs
-/// twice while it boots.
-const PROGRAM_MEMORY_MIB: u32 = 128;
+/// Minimum additional memory of a guest with additional programs, in MiB. The guest contains these
+/// programs twice while it boots.
+const MIN_PROGRAM_MEMORY_MIB: u32 = 128;
 
 /// Kernel that can run plans.
 #[derive(Debug, Clone)]
@@ -186,8 +188,11 @@ pub struct KernelSelector {
     cache: Option<Cache>,
     /// Programs of guests in addition to those that labs need.
     guest_programs: Vec<PathBuf>,
-    /// Additional memory of guests for labs, in MiB.
-    additional_memory: u32,
+    /// Programs of the plans that need any, with the privilege of the agents of this host that can
+    /// run the plan. `None` if this host cannot run it.
+    plan_programs: BTreeSet<(Option<AgentPrivilege>, PlanPrograms)>,
+    /// Result of checking the programs of plans that run in guests.
+    checked_programs: Mutex<BTreeMap<PlanPrograms, Result<(), Arc<GuestError>>>>,
     /// Callback that prints that labs run in a guest because no agent starts on this host.
     notice: Option<fn(&str)>,
     has_noticed: OnceLock<()>,
@@ -232,10 +237,22 @@ impl KernelSelector {
         self
     }
 
-    /// Sets the additional memory of guests for labs, in MiB.
+    /// Adds the programs of the plans that will run. Agents of this host get the kube-proxies. A
+    /// guest gets the programs of the plans that run in guests, and memory for them.
     #[must_use]
-    pub fn with_additional_memory(mut self, mebibytes: u32) -> Self {
-        self.additional_memory = mebibytes;
+    pub fn with_plans<'p>(mut self, plans: impl IntoIterator<Item = &'p Plan>) -> Self {
+        let programs = plans
+            .into_iter()
+            .map(|plan| (plan, PlanPrograms::from_plan(plan)));
+        let programs: Vec<_> = programs.filter(|(_, added)| !added.is_empty()).collect();
+        let proxies = programs.iter().flat_map(|(_, added)| added.kube_proxies());
+        let proxies: BTreeSet<PathBuf> = proxies.cloned().collect();
+        self.host = self.host.with_programs(proxies);
+        let programs = programs.into_iter().map(|(plan, added)| {
+            let host = host_for_plan(&self.host, plan).ok();
+            (host.map(|host| host.privilege()), added)
+        });
+        self.plan_programs = programs.collect();
         self
     }
 
@@ -265,7 +282,7 @@ impl KernelSelector {
                         host: Box::new(error.clone()),
                         guest,
                     })?;
-                    let kernels = guests_for_plan(guests, plan)?;
+                    let kernels = self.guests_for_plan(guests, plan).await?;
                     self.notify_once(&error, &kernels);
                     Ok(kernels)
                 }
@@ -279,10 +296,10 @@ impl KernelSelector {
                         host: Box::new(missing.into()),
                         guest: no_guest,
                     })?;
-                guests_for_plan(guests, plan)
+                self.guests_for_plan(guests, plan).await
             }
             (KernelChoice::All, host) => {
-                let mut kernels = guests_for_plan(self.guests().await?, plan)?;
+                let mut kernels = self.guests_for_plan(self.guests().await?, plan).await?;
                 if let Ok(host) = host {
                     match Box::pin(self.start_agent(host)).await {
                         Ok(host) => kernels.insert(0, Kernel::Host(host)),
@@ -295,7 +312,7 @@ impl KernelSelector {
                 Ok(kernels)
             }
             (KernelChoice::Series(_) | KernelChoice::UserKernel { .. }, _) => {
-                guests_for_plan(self.guests().await?, plan)
+                self.guests_for_plan(self.guests().await?, plan).await
             }
         }
     }
@@ -353,24 +370,94 @@ impl KernelSelector {
             }],
             KernelChoice::All => guest::every_series(&cache).await?,
         };
+        let (programs, additional_memory) = self.programs_in_guests().await;
         let mut guests = Vec::new();
         for wanted in &wanted {
             let mut guest =
                 Guest::with_agent(cache.clone(), wanted, self.host.agent().to_owned()).await?;
-            if !self.guest_programs.is_empty() {
+            if !programs.is_empty() {
                 guest = guest
-                    .with_programs(self.guest_programs.iter().cloned())
+                    .with_programs(programs.iter().cloned())
                     .with_memory(
                         lab_memory::DEFAULT_MEMORY_MIB
-                            + PROGRAM_MEMORY_MIB
-                            + self.additional_memory,
+                            + program_memory(&programs)
+                            + additional_memory,
                     )
-                    .with_additional_memory(self.additional_memory);
+                    .with_additional_memory(additional_memory);
             }
             guests.push(Kernel::Guest(Box::new(guest)));
         }
         Ok(guests)
     }
+
+    /// Returns the additional programs of guests, and the memory for the labs that run them, in
+    /// MiB. Programs that a guest cannot contain are errors of their own plans only.
+    async fn programs_in_guests(&self) -> (Vec<PathBuf>, u32) {
+        let (mut programs, mut memory) = (BTreeSet::new(), 0);
+        for (privilege, of_plan) in &self.plan_programs {
+            if self.runs_in_guest(*privilege).await && self.check_programs(of_plan).await.is_ok() {
+                programs.extend(of_plan.in_guest());
+                memory = memory.max(of_plan.memory_mib());
+            }
+        }
+        programs.extend(self.guest_programs.iter().cloned());
+        (programs.into_iter().collect(), memory)
+    }
+
+    /// Whether a plan runs in a guest. `privilege` is that of the agents of this host that can run
+    /// the plan.
+    async fn runs_in_guest(&self, privilege: Option<AgentPrivilege>) -> bool {
+        let host = match (&self.choice, privilege) {
+            (KernelChoice::Host, _) => return false,
+            (KernelChoice::Auto, Some(AgentPrivilege::Host)) => self.host.with_ipvs_privileges(),
+            (KernelChoice::Auto, Some(_)) => self.host.clone(),
+            _ => return true,
+        };
+        Box::pin(self.start_agent(host)).await.is_err()
+    }
+
+    /// Checks once that a guest can contain these programs.
+    async fn check_programs(&self, programs: &PlanPrograms) -> Result<(), Arc<GuestError>> {
+        if programs.is_empty() {
+            return Ok(());
+        }
+        let mut checked = self.checked_programs.lock().await;
+        if let Some(result) = checked.get(programs) {
+            return result.clone();
+        }
+        let result = programs.check().await;
+        let result = result.map_err(|error| Arc::new(GuestError::from(error)));
+        checked.insert(programs.clone(), result.clone());
+        result
+    }
+
+    /// Returns the guests, if they can contain the programs of a plan and meet its requirements.
+    async fn guests_for_plan(
+        &self,
+        guests: &[Kernel],
+        plan: &Plan,
+    ) -> Result<Vec<Kernel>, KernelError> {
+        self.check_programs(&PlanPrograms::from_plan(plan)).await?;
+        for guest in guests {
+            if let Err(missing) = guest.check_plan(plan) {
+                return Err(KernelError::GuestMissing {
+                    release: guest.release().to_owned(),
+                    missing,
+                });
+            }
+        }
+        Ok(guests.to_vec())
+    }
+}
+
+/// Returns the memory of a guest for additional programs, in MiB.
+fn program_memory(programs: &[PathBuf]) -> u32 {
+    let sizes = programs
+        .iter()
+        .filter_map(|program| Some(fs::metadata(program).ok()?.len()));
+    let mebibytes = sizes.sum::<u64>().div_ceil(1 << 20);
+    let twice = u32::try_from(mebibytes.saturating_mul(2)).unwrap_or(u32::MAX >> 1);
+    twice.max(MIN_PROGRAM_MEMORY_MIB)
 }
 
 /// Returns the reason why labs run in guests of these releases, in one line.
@@ -408,19 +495,6 @@ fn host_for_plan(host: &Host, plan: &Plan) -> Result<Host, MissingRequirements> 
 /// Whether guests are known to have a module that this host lacks permanently.
 fn is_in_guests(name: &str) -> bool {
     name == "dummy" || name.starts_with("ip_vs")
-}
-
-/// Returns the guests, if they meet the requirements of a plan.
-fn guests_for_plan(guests: &[Kernel], plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
-    for guest in guests {
-        if let Err(missing) = guest.check_plan(plan) {
-            return Err(KernelError::GuestMissing {
-                release: guest.release().to_owned(),
-                missing,
-            });
-        }
-    }
-    Ok(guests.to_vec())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod error;
 pub mod guest;
 pub(crate) mod host;
 mod out_of_memory;
+mod plan_programs;
 pub(crate) mod processes;
 mod requirements;
 mod retry;

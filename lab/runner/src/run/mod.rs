@@ -6,7 +6,6 @@ mod explain;
 mod fields_tests;
 mod kernel_error;
 pub mod prepare;
-mod programs;
 pub mod select;
 mod summary;
 pub mod tasks;
@@ -20,6 +19,5 @@ pub use prepare::{
     problems_to_diagnostics,
 };
 pub use prepare::{binary, dumps, refit};
-pub use programs::with_plan_programs;
 pub use select::{InvalidLab, LabResult, SelectError, SelectedLab, select_labs, select_labs_each};
 pub use tasks::catch_panic;

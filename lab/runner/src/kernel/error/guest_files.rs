@@ -45,6 +45,9 @@ pub enum UserlandError {
         file: PathBuf,
         source: io::Error,
     },
+    /// A command of a lab is a path outside of the directories that labs see.
+    #[error("{} is not a program of the system", .0.display())]
+    NotOfSystem(PathBuf),
     /// A program or library is not a valid ELF file.
     #[error("{} is not a program: {source}", file.display())]
     Elf {

@@ -5,13 +5,13 @@
 mod boot;
 mod cache;
 mod image;
-mod initramfs;
+pub(super) mod initramfs;
 mod key;
 mod qemu;
 mod snapshot;
 mod store;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -235,9 +235,9 @@ impl Guest {
     pub fn check_requirements(&self, needs: &Requirements) -> Result<(), MissingRequirements> {
         let installed = self.programs();
         let has_program = |name: &str| {
-            installed
-                .iter()
-                .any(|path| path.file_name().is_some_and(|file| file == name))
+            installed.iter().any(|path| {
+                path == Path::new(name) || path.file_name().is_some_and(|file| file == name)
+            })
         };
         // The agent is root in the guest.
         let root = || Ok(());

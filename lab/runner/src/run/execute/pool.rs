@@ -10,7 +10,6 @@ use tokio::sync::{Mutex, OnceCell, OwnedSemaphorePermit, Semaphore};
 use super::RunOptions;
 use crate::kernel::{Agent, Kernel, KernelError, KernelSelector, NotEnoughMemory};
 use crate::run::prepare::Prepared;
-use crate::run::programs::with_plan_programs;
 use svclab_agent::contain::AgentPrivilege;
 use svclab_model::plan::Plan;
 
@@ -72,8 +71,7 @@ impl Pools {
         if let Some(notice) = options.notice {
             kernels = kernels.with_notice(notice);
         }
-        let plans: Vec<&Plan> = cases.iter().map(|case| &case.plan).collect();
-        let kernels = with_plan_programs(kernels, &plans, Vec::new(), Vec::new());
+        let kernels = kernels.with_plans(cases.iter().map(|case| &case.plan));
         Self {
             kernels,
             agents: options.agents.max(1),

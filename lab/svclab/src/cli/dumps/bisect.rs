@@ -18,7 +18,6 @@ use svclab_experiment::bisect::{
 use svclab_report::bisect::{render_progress, render_text, render_trial, render_trials};
 use svclab_runner::kernel::{KernelChoice, KernelSelector};
 use svclab_runner::results::RunError;
-use svclab_runner::run::with_plan_programs;
 
 /// Finds the differences that separate good from bad, and prints them.
 pub(crate) fn bisect(common: &Common, arguments: &BisectArguments) -> CommandResult {
@@ -68,12 +67,9 @@ fn write_report(bisection: &Bisection, directory: &Path) -> io::Result<()> {
 
 async fn search(task: &Task, arguments: &BisectArguments) -> Result<Bisection, CliError> {
     let needs = requirements(task);
-    let kernels = with_plan_programs(
-        KernelSelector::new(arguments.kernels.choice()).with_notice(print_note),
-        &[&needs],
-        Vec::new(),
-        Vec::new(),
-    );
+    let kernels = KernelSelector::new(arguments.kernels.choice())
+        .with_notice(print_note)
+        .with_plans([&needs]);
     let kernels = kernels.for_plan(&needs).await?;
     let Some(kernel) = kernels.into_iter().next() else {
         return Err(RunError::no_kernel().into());

@@ -18,7 +18,7 @@ use svclab_model::plan::MaxWait;
 use svclab_runner::kernel::{
     Kernel, KernelChoice, KernelError, KernelSelector, NotEnoughMemory, Session,
 };
-use svclab_runner::run::{Prepared, with_plan_programs};
+use svclab_runner::run::Prepared;
 
 /// Builds one case and keeps it running.
 pub(crate) fn up(common: &Common, arguments: &UpArguments) -> CommandResult {
@@ -140,12 +140,10 @@ async fn build(
     case: &Prepared,
     daemon: &LabDaemon,
 ) -> Result<Session, KernelError> {
-    let kernels = with_plan_programs(
-        KernelSelector::new(arguments.kernels.choice()).with_notice(print_note),
-        &[&case.plan],
-        arguments.programs.clone(),
-        guest_programs(),
-    );
+    let kernels = KernelSelector::new(arguments.kernels.choice())
+        .with_notice(print_note)
+        .with_programs(arguments.programs.clone(), guest_programs())
+        .with_plans([&case.plan]);
     let mut found = kernels.for_plan(&case.plan).await?;
     let kernel = found.remove(0);
     let needs = case.plan.memory_kib();

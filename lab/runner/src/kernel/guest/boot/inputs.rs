@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::installed_qemu::installed_qemu;
 use super::kvm::tested_accel;
+use crate::kernel::agent::blocking::run_blocking;
 use crate::kernel::error::guest::GuestError;
 use crate::kernel::guest::Guest;
 use crate::kernel::guest::cache::CacheEntry;
@@ -43,7 +44,10 @@ impl BuildInputs {
         let qemu = installed_qemu(guest).await?;
         Ok(Self {
             accel: tested_accel(guest, &qemu),
-            userland: userland_digest(guest)?,
+            userland: {
+                let guest = guest.clone();
+                run_blocking(move || userland_digest(&guest)).await?
+            },
             qemu,
         })
     }

@@ -20,6 +20,7 @@ use super::initramfs::userland;
 use super::qemu::machine::RunningMachine;
 use super::qemu::{Accel, MemorySource, Qemu, StartMode};
 use super::snapshot::{self, SNAPSHOTS, STATE_FILE, SnapshotInfo};
+use crate::kernel::agent::blocking::run_blocking;
 use crate::kernel::agent::{Agent, ConnectOptions, Keepalive, cpu_wait};
 use crate::kernel::error::KernelError;
 use crate::kernel::error::guest::GuestError;
@@ -116,7 +117,10 @@ impl BuildInputs {
         let kernel = fs::read(guest.kernel.directory.join(KERNEL_FILE))
             .map_err(cache.error_of("read a guest's kernel"))?;
         let kernel = seal(kernel)?;
-        let initramfs = seal(initramfs(guest)?)?;
+        let initramfs = {
+            let guest = guest.clone();
+            seal(run_blocking(move || initramfs(&guest)).await?)?
+        };
         let (memory, state) = (snapshot::create_unnamed()?, snapshot::create_unnamed()?);
         let path = snapshot::path_of(&memory);
         let start = StartMode::Boot {

@@ -68,7 +68,10 @@ pub(super) fn create_files(
     for (index, module) in loaded.iter().enumerate() {
         files.add(
             &format!("{MODULES_DIR}/{index:04}-{}.ko", module.name),
-            FileNode::File(module.bytes.clone()),
+            FileNode::File {
+                bytes: module.bytes.clone(),
+                mode: 0o755,
+            },
         );
     }
     let mut archive = Vec::new();

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 
-/// Dependencies of an ELF file.
+/// Dependencies of a program or library.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Dependencies {
-    /// Absolute path of the loader. `None` for a library or a static program.
-    pub loader: Option<PathBuf>,
+    /// Absolute paths of the loader, or of the interpreters of a script. Empty for a library or a
+    /// static program.
+    pub programs: Vec<PathBuf>,
     /// File names of the libraries.
     pub libraries: Vec<String>,
     /// Directories that the loader searches first. `$ORIGIN` is replaced by the directory of the
@@ -24,7 +25,8 @@ pub(super) fn dependencies(file: &Path, bytes: &[u8]) -> Result<Dependencies, ob
     let mut dependencies = Dependencies::default();
     for segment in header.program_headers(endian, bytes)? {
         if let Some(loader) = segment.interpreter(endian, bytes)? {
-            dependencies.loader = Some(PathBuf::from(String::from_utf8_lossy(loader).as_ref()));
+            let loader = PathBuf::from(String::from_utf8_lossy(loader).as_ref());
+            dependencies.programs.push(loader);
         }
     }
     let sections = header.sections(endian, bytes)?;
@@ -94,7 +96,7 @@ mod tests {
     fn dependencies_program_has_loader_and_libraries() {
         let program = std::env::current_exe().unwrap();
         let dependencies = dependencies(&program, &fs::read(&program).unwrap()).unwrap();
-        assert!(dependencies.loader.is_some_and(|loader| loader.exists()));
+        assert!(dependencies.programs[0].exists());
         assert!(
             dependencies
                 .libraries

@@ -1,7 +1,9 @@
 //! Root file system of a guest, as an archive that the kernel unpacks.
 
 mod elf;
-pub(super) mod userland;
+mod host_file;
+mod script;
+pub(crate) mod userland;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -15,8 +17,13 @@ pub(super) enum FileNode {
     Directory,
     /// Symbolic link with this target.
     Link(String),
-    /// Executable file with these contents.
-    File(Vec<u8>),
+    /// File of root.
+    File {
+        /// Contents of the file.
+        bytes: Vec<u8>,
+        /// Permission bits.
+        mode: u32,
+    },
     /// Character device with mode 0600.
     Device {
         /// Major number of the device.
@@ -63,7 +70,7 @@ impl Files {
             let (builder, bytes): (_, &[u8]) = match node {
                 FileNode::Directory => (builder.mode(0o040_755).nlink(2), &[]),
                 FileNode::Link(target) => (builder.mode(0o120_777), target.as_bytes()),
-                FileNode::File(bytes) => (builder.mode(0o100_755), bytes),
+                FileNode::File { bytes, mode } => (builder.mode(0o100_000 | mode), bytes),
                 FileNode::Device { major, minor } => (
                     builder
                         .mode(0o020_600)
@@ -91,10 +98,14 @@ mod tests {
     #[test]
     fn archive_has_directories_before_their_contents() {
         let mut files = Files::default();
-        files.add("/usr/sbin/ipset", FileNode::File(b"ELF".to_vec()));
+        let file = |bytes: &[u8], mode| FileNode::File {
+            bytes: bytes.to_vec(),
+            mode,
+        };
+        files.add("/usr/sbin/ipset", file(b"ELF", 0o750));
         files.add("sbin", FileNode::Link("usr/sbin".to_owned()));
         files.add("dev/console", FileNode::Device { major: 5, minor: 1 });
-        files.add("/usr/sbin/ipset", FileNode::File(b"another".to_vec()));
+        files.add("/usr/sbin/ipset", file(b"another", 0o755));
         let mut bytes = Vec::new();
         files.write(&mut bytes).unwrap();
         let mut rest = bytes.as_slice();
@@ -118,7 +129,7 @@ mod tests {
                 "120777 sbin usr/sbin",
                 "040755 usr",
                 "040755 usr/sbin",
-                "100755 usr/sbin/ipset ELF",
+                "100750 usr/sbin/ipset ELF",
             ]
         );
     }

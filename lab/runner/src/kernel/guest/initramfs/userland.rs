@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::elf;
+use super::host_file::{self, HostFile};
+use super::{elf, script};
 use crate::kernel::error::guest_files::UserlandError;
 use crate::kernel::guest::initramfs::{FileNode, Files};
+use svclab_agent::rootfs::VISIBLE_PATHS;
 use svclab_model::plan::Backend;
 use svclab_model::tools::iptables_program;
 
@@ -69,7 +71,7 @@ pub(crate) fn installed_programs() -> Vec<PathBuf> {
 /// Collects the files of a guest: svclab's agent as `/init`, `programs` at their paths, their
 /// dependencies, and some tables. Returns the files, and every path of this machine whose contents
 /// they contain.
-pub(crate) fn collect_files(
+pub(in crate::kernel::guest) fn collect_files(
     svclab: &Path,
     programs: &[PathBuf],
 ) -> Result<(Files, BTreeSet<PathBuf>), UserlandError> {
@@ -80,13 +82,17 @@ pub(crate) fn collect_files(
     collector
         .files
         .add("dev/console", FileNode::Device { major: 5, minor: 1 });
-    let text = |text: &str| FileNode::File(text.as_bytes().to_vec());
+    let text = |text: &str| FileNode::File {
+        bytes: text.as_bytes().to_vec(),
+        mode: 0o644,
+    };
     collector
         .files
         .add("etc/passwd", text("root:x:0:0:root:/:/bin/sh\n"));
     collector.files.add("etc/group", text("root:x:0:\n"));
-    let (bytes, dependencies) = collector.read_program(svclab)?;
-    collector.files.add(INIT, FileNode::File(bytes));
+    let (HostFile { bytes, .. }, dependencies) = collector.read_program(svclab)?;
+    let mode = 0o755;
+    collector.files.add(INIT, FileNode::File { bytes, mode });
     collector.add_dependencies(svclab, &dependencies)?;
     for program in programs {
         collector.add(program)?;
@@ -110,6 +116,29 @@ pub(crate) fn collect_files(
     Ok((collector.files, collector.sources))
 }
 
+/// Checks that a guest can contain programs. `typed` are the programs of commands: as on the host,
+/// programs of the system.
+///
+/// # Errors
+///
+/// When a program or a dependency cannot be collected.
+pub(crate) fn check_programs<'p>(
+    typed: impl IntoIterator<Item = &'p PathBuf>,
+    programs: impl IntoIterator<Item = &'p PathBuf>,
+) -> Result<(), UserlandError> {
+    let mut collector = Collector::default();
+    for program in typed {
+        let target = canonicalize(program)?;
+        if !VISIBLE_PATHS.iter().any(|path| target.starts_with(path)) {
+            return Err(UserlandError::NotOfSystem(program.to_owned()));
+        }
+        collector.add(program)?;
+    }
+    programs
+        .into_iter()
+        .try_for_each(|program| collector.add(program))
+}
+
 #[derive(Default)]
 struct Collector {
     files: Files,
@@ -117,15 +146,15 @@ struct Collector {
 }
 
 impl Collector {
-    /// Adds a program or library with all of its dependencies.
+    /// Adds a program, script or library with all of its dependencies.
     fn add(&mut self, file: &Path) -> Result<(), UserlandError> {
         let target = self.resolve_links(file);
         if self.files.has(&target.to_string_lossy()) {
             return Ok(());
         }
-        let (bytes, dependencies) = self.read_program(&target)?;
+        let (HostFile { bytes, mode }, dependencies) = self.read_program(&target)?;
         self.files
-            .add(&target.to_string_lossy(), FileNode::File(bytes));
+            .add(&target.to_string_lossy(), FileNode::File { bytes, mode });
         self.add_dependencies(&target, &dependencies)
     }
 
@@ -135,8 +164,8 @@ impl Collector {
         file: &Path,
         dependencies: &elf::Dependencies,
     ) -> Result<(), UserlandError> {
-        if let Some(loader) = &dependencies.loader {
-            self.add(loader)?;
+        for program in &dependencies.programs {
+            self.add(program)?;
         }
         for library in &dependencies.libraries {
             let found = dependencies
@@ -173,22 +202,33 @@ impl Collector {
     /// Adds a file that is not a program.
     fn add_plain_file(&mut self, file: &Path) -> Result<(), UserlandError> {
         let target = self.resolve_links(file);
-        let bytes = read_file(&target)?;
+        let HostFile { bytes, mode } = read_file(&target)?;
         self.sources.insert(target.clone());
         self.files
-            .add(&target.to_string_lossy(), FileNode::File(bytes));
+            .add(&target.to_string_lossy(), FileNode::File { bytes, mode });
         Ok(())
     }
 
-    fn read_program(&mut self, file: &Path) -> Result<(Vec<u8>, elf::Dependencies), UserlandError> {
-        let bytes = read_file(file)?;
+    fn read_program(
+        &mut self,
+        file: &Path,
+    ) -> Result<(HostFile, elf::Dependencies), UserlandError> {
+        let HostFile { bytes, mode } = read_file(file)?;
         self.sources.insert(file.to_owned());
+        if let Some(programs) = script::interpreters(&bytes) {
+            let dependencies = elf::Dependencies {
+                programs,
+                ..elf::Dependencies::default()
+            };
+            return Ok((HostFile { bytes, mode }, dependencies));
+        }
         let invalid_elf = |source| UserlandError::Elf {
             file: file.to_owned(),
             source,
         };
         let dependencies = elf::dependencies(file, &bytes).map_err(invalid_elf)?;
-        Ok((elf::loaded_part(&bytes).map_err(invalid_elf)?, dependencies))
+        let bytes = elf::loaded_part(&bytes).map_err(invalid_elf)?;
+        Ok((HostFile { bytes, mode }, dependencies))
     }
 
     /// Follows a path link by link, adds every link to the guest, and returns the final path.
@@ -233,8 +273,8 @@ impl Collector {
     }
 }
 
-fn read_file(file: &Path) -> Result<Vec<u8>, UserlandError> {
-    fs::read(file).map_err(|source| UserlandError::Read {
+fn read_file(file: &Path) -> Result<HostFile, UserlandError> {
+    host_file::read(file).map_err(|source| UserlandError::Read {
         file: file.to_owned(),
         source,
     })
@@ -261,4 +301,48 @@ fn configured_paths(library: &str) -> Vec<PathBuf> {
                 .collect::<Vec<_>>()
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn collect_script_adds_interpreter_and_keeps_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap().join("script");
+        fs::write(&path, "#!/usr/bin/env sh\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4700)).unwrap();
+        let mut collector = Collector::default();
+        collector.add(&path).unwrap();
+        let node = &collector.files.0[path.to_str().unwrap().trim_matches('/')];
+        let bytes = b"#!/usr/bin/env sh\n".to_vec();
+        assert_eq!(*node, FileNode::File { bytes, mode: 0o700 });
+        for name in ["env", "sh"] {
+            let program = svclab_agent::find_program(name).unwrap();
+            let target = canonicalize(&program).unwrap();
+            assert!(collector.files.has(&target.to_string_lossy()), "{name}");
+        }
+    }
+
+    #[test]
+    fn check_programs_typed_paths_are_of_the_system() {
+        let directory = tempfile::tempdir().unwrap();
+        let copy = directory.path().join("true");
+        fs::copy("/usr/bin/true", &copy).unwrap();
+        let check = |typed: &[PathBuf], programs: &[PathBuf]| {
+            check_programs(typed, programs).map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            check(&["/usr/bin/true".into()], std::slice::from_ref(&copy)),
+            Ok(())
+        );
+        let error = check(&[copy], &[]).unwrap_err();
+        assert!(error.ends_with("is not a program of the system"), "{error}");
+        let error = check(&["/dev/zero".into()], &[]).unwrap_err();
+        insta::assert_snapshot!(error, @"/dev/zero is not a program of the system");
+        let error = check(&[], &["/dev/zero".into()]).unwrap_err();
+        insta::assert_snapshot!(error, @"cannot read /dev/zero: not a regular file");
+    }
 }
