@@ -77,6 +77,6 @@ impl ChangeLog {
         let after = self
             .changes
             .partition_point(|change| change.version <= version);
-        (version + 1 >= first).then(|| self.changes.range(after..))
+        (version.saturating_add(1) >= first).then(|| self.changes.range(after..))
     }
 }

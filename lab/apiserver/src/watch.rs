@@ -258,6 +258,13 @@ mod tests {
     }
 
     #[test]
+    fn watch_from_largest_version_returns_no_events() {
+        let store = Store::new();
+        let mut watch = watch(&store, &format!("resourceVersion={}", u64::MAX));
+        assert!(next_event_names(&mut watch, &store).is_empty());
+    }
+
+    #[test]
     fn watch_from_expired_version_returns_error_event() {
         let mut store = Store::new();
         let mut late = watch(&store, "resourceVersion=1");

@@ -225,6 +225,11 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Re
     response
 }
 
+/// Returns the time in `seconds`, which a client selects. `None` if no clock reaches that time.
+fn deadline(seconds: u64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_secs(seconds))
+}
+
 /// Returns the events of a watch as a stream that ends after `seconds`.
 fn watch_events(
     shared: Rc<Shared>,
@@ -232,7 +237,7 @@ fn watch_events(
     seconds: Option<u64>,
 ) -> LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>> {
     let changed = shared.version.subscribe();
-    let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let deadline = seconds.and_then(deadline);
     unfold(
         (shared, watch, changed),
         move |(shared, mut watch, mut changed)| async move {
@@ -265,4 +270,15 @@ fn watch_events(
         },
     )
     .boxed_local()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadline_beyond_clock_is_none() {
+        assert!(deadline(u64::MAX).is_none());
+        assert!(deadline(60).is_some());
+    }
 }
