@@ -65,7 +65,7 @@ impl Metrics {
 
     /// Returns the number of IPv4 syncs, or of all syncs without IP family labels.
     pub(crate) fn syncs(&self) -> u64 {
-        self.ipv4_counts(SYNC_COUNT).sum()
+        sum(self.ipv4_counts(SYNC_COUNT))
     }
 
     /// Returns the number of received service changes, which count once per IP family.
@@ -80,15 +80,14 @@ impl Metrics {
 
     /// Returns the number of changes with a trigger time whose rules were written.
     pub(crate) fn programmed(&self) -> u64 {
-        self.ipv4_counts(PROGRAMMED_COUNT).sum()
+        sum(self.ipv4_counts(PROGRAMMED_COUNT))
     }
 
     /// Returns the number of failed IPv4 syncs.
     pub(crate) fn failures(&self) -> u64 {
-        FAILURE_COUNTS
+        sum(FAILURE_COUNTS
             .iter()
-            .flat_map(|name| self.ipv4_counts(name))
-            .sum()
+            .flat_map(|name| self.ipv4_counts(name)))
     }
 
     /// Whether the expected changes were received since `before`, and a sync ended since.
@@ -195,6 +194,11 @@ impl Metrics {
     }
 }
 
+/// Returns the sum of counts, which a program selects.
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
 /// Converts a count, which kube-proxy prints with an exponent if it is large.
 #[expect(
     clippy::cast_possible_truncation,
@@ -248,6 +252,16 @@ mod tests {
         let both = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"} 1\n\
                     kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv6\"} 1\n";
         assert!(!synced("3", 0, 1, both) && synced("4", 0, 1, both));
+    }
+
+    #[test]
+    fn metrics_sum_of_largest_counts_saturates() {
+        for name in [SYNC_COUNT, PROGRAMMED_COUNT, FAILURE_COUNTS[0]] {
+            let text = format!("{name}{{a=\"1\"}} 1e300\n{name}{{a=\"2\"}} 1e300\n");
+            let metrics = metrics(&text);
+            let counts = [metrics.syncs(), metrics.programmed(), metrics.failures()];
+            assert_eq!(counts.into_iter().max(), Some(u64::MAX), "{name}");
+        }
     }
 
     #[test]
