@@ -103,6 +103,9 @@ pub enum ApiError {
         /// Value of the parameter.
         value: String,
     },
+    /// The body of the request exceeds the limit, in bytes.
+    #[error("the request body is larger than {0} bytes")]
+    TooLarge(usize),
     /// The changes since this version are no longer stored.
     #[error("too old resource version: {0}")]
     Expired(u64),
@@ -117,6 +120,7 @@ impl ApiError {
             Self::MethodNotAllowed { .. } => 405,
             Self::InvalidSelector(_) | Self::InvalidNumber { .. } => 400,
             Self::Expired(_) => 410,
+            Self::TooLarge(_) => 413,
         }
     }
 
@@ -128,6 +132,7 @@ impl ApiError {
             Self::MethodNotAllowed { .. } => "MethodNotAllowed",
             Self::InvalidSelector(_) | Self::InvalidNumber { .. } => "BadRequest",
             Self::Expired(_) => "Expired",
+            Self::TooLarge(_) => "RequestEntityTooLarge",
         }
     }
 }

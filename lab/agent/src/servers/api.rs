@@ -2,6 +2,7 @@
 
 use std::cell::{Ref, RefCell};
 use std::convert::Infallible;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -9,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures_util::future::pending;
 use futures_util::stream::{LocalBoxStream, StreamExt as _, unfold};
-use http_body_util::{BodyExt as _, Either, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited, StreamBody};
+use hyper::body::{Body, Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,10 +28,15 @@ use crate::servers::accept::accept;
 use crate::servers::marker::{self, marker};
 use crate::servers::server;
 use svclab_apiserver::{
-    ApiRequest, ApiResponse, RejectedRequests, Resource, Store, StoreError, Watch, parse_request,
+    ApiError, ApiRequest, ApiResponse, RejectedRequests, Resource, Store, StoreError, Watch,
+    parse_request,
 };
 use svclab_model::plan::ProbeProtocol;
 use svclab_model::protocol::{Failure, FailureKind};
+
+/// Maximum size of a request's body in bytes (kubernetes v1.30.0,
+/// `staging/src/k8s.io/apiserver/pkg/server/config.go`, `MaxRequestBodyBytes`).
+const MAX_BODY_BYTES: usize = 3 << 20;
 
 /// Response body: a document, or a stream of watch events.
 type ResponseBody =
@@ -183,9 +189,9 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Re
         .map_or("/", |target| target.as_str())
         .to_owned();
     let method = request.method().to_string();
-    // The body of a request is read to its end, but not used.
-    let _ = request.into_body().collect().await;
-    let result = parse_request(&method, &target).and_then(|api_request| {
+    let body = skip_body(request.into_body()).await;
+    let parsed = body.and_then(|()| parse_request(&method, &target));
+    let result = parsed.and_then(|api_request| {
         let is_for_endpoints = matches!(
             &api_request,
             ApiRequest::Objects { form, .. }
@@ -223,6 +229,26 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Re
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);
     response
+}
+
+/// Reads the body of a request to its end without keeping it.
+async fn skip_body<B>(body: B) -> Result<(), ApiError>
+where
+    B: Body + Unpin,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let mut body = Limited::new(body, MAX_BODY_BYTES);
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(_) => {}
+            Err(error) if error.is::<LengthLimitError>() => {
+                return Err(ApiError::TooLarge(MAX_BODY_BYTES));
+            }
+            // The client has disconnected.
+            Err(_) => break,
+        }
+    }
+    Ok(())
 }
 
 /// Returns the time in `seconds`, which a client selects. `None` if no clock reaches that time.
@@ -275,6 +301,15 @@ fn watch_events(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn body_larger_than_limit_is_refused() {
+        let skip = async |length| skip_body(Full::new(Bytes::from(vec![0; length]))).await;
+        assert_eq!(skip(MAX_BODY_BYTES).await, Ok(()));
+        let error = skip(MAX_BODY_BYTES + 1).await.unwrap_err();
+        assert_eq!(error.code(), 413);
+        insta::assert_snapshot!(error, @"the request body is larger than 3145728 bytes");
+    }
 
     #[test]
     fn deadline_beyond_clock_is_none() {

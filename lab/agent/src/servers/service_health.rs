@@ -5,10 +5,24 @@
 
 use std::rc::Rc;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt as _, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::servers::accept::accept;
+
+/// Maximum size of a request's header in bytes (Go 1.24, `net/http/server.go`,
+/// `DefaultMaxHeaderBytes`).
+const MAX_HEADER_BYTES: u64 = 1 << 20;
+
+/// Response to a request with a larger header.
+const TOO_LARGE: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// Result of reading the header of a request.
+#[derive(Debug, PartialEq, Eq)]
+enum Header {
+    Read,
+    TooLarge,
+}
 
 /// Serves the health of a service.
 pub(super) async fn serve(listener: TcpListener, service: String, local_endpoints: usize) {
@@ -16,20 +30,32 @@ pub(super) async fn serve(listener: TcpListener, service: String, local_endpoint
     accept(listener, |stream, _| respond(stream, Rc::clone(&response))).await;
 }
 
-async fn respond(stream: TcpStream, response: Rc<str>) {
-    let mut stream = BufReader::new(stream);
-    let mut line = String::new();
-    // Reads to the empty line at the end of the request's header.
-    while stream
-        .read_line(&mut line)
-        .await
-        .is_ok_and(|length| length > 0)
-        && line.trim_end() != ""
-    {
-        line.clear();
-    }
+async fn respond(mut stream: TcpStream, response: Rc<str>) {
+    let response = match read_header(&mut stream).await {
+        Header::Read => &*response,
+        Header::TooLarge => TOO_LARGE,
+    };
     let _ = stream.write_all(response.as_bytes()).await;
     let _ = stream.shutdown().await;
+}
+
+/// Reads to the empty line at the end of a request's header, or to the end of the stream.
+async fn read_header(stream: impl AsyncRead + Unpin) -> Header {
+    let mut stream = BufReader::new(stream.take(MAX_HEADER_BYTES));
+    let (mut line, mut has_ended) = (Vec::new(), false);
+    while !has_ended
+        && stream
+            .read_until(b'\n', &mut line)
+            .await
+            .is_ok_and(|length| length > 0)
+    {
+        has_ended = matches!(line.as_slice(), b"\n" | b"\r\n");
+        line.clear();
+    }
+    if stream.get_ref().limit() == 0 && !has_ended {
+        return Header::TooLarge;
+    }
+    Header::Read
 }
 
 fn render_response(service: &str, local_endpoints: usize) -> String {
@@ -53,7 +79,18 @@ fn render_response(service: &str, local_endpoints: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::render_response;
+    use super::*;
+
+    #[tokio::test]
+    async fn header_without_end_is_too_large() {
+        let endless = || tokio::io::repeat(b'a');
+        assert_eq!(read_header(endless()).await, Header::TooLarge);
+        let lines = b"a\n".repeat(1 << 20);
+        assert_eq!(read_header(lines.as_slice()).await, Header::TooLarge);
+        let whole = b"GET / HTTP/1.1\r\n\r\n".as_slice();
+        assert_eq!(read_header(whole.chain(endless())).await, Header::Read);
+        assert_eq!(read_header(b"GET /".as_slice()).await, Header::Read);
+    }
 
     #[test]
     fn node_without_endpoints_returns_503() {

@@ -8,7 +8,7 @@ use crate::net::netns::NetNs;
 use crate::servers::health::connect;
 use std::io;
 use svclab_model::plan::SyncTarget;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Number of syncs, including failed ones: a `defer` observes it (v1.16 to v1.36).
 const SYNC_COUNT: &str = "kubeproxy_sync_proxy_rules_duration_seconds_count";
@@ -44,6 +44,9 @@ const FAILURE_COUNTS: [&str; 2] = [
     "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
 ];
 
+/// Maximum size of the metrics in bytes. Those of kube-proxy have less than 1 MB.
+pub(super) const MAX_METRICS_BYTES: u64 = 4 << 20;
+
 /// Label of the IP family that labs have no addresses of.
 const IPV6: &str = "ip_family=\"IPv6\"";
 
@@ -58,8 +61,21 @@ impl Metrics {
         // An HTTP/1.1 response would be chunked, with chunk lengths inside of lines.
         let request = "GET /metrics HTTP/1.0\r\n\r\n";
         stream.write_all(request.as_bytes()).await?;
+        Self::read_response(stream).await
+    }
+
+    /// Reads the response with the metrics.
+    ///
+    /// # Errors
+    ///
+    /// With the kind [`io::ErrorKind::FileTooLarge`], when the response exceeds
+    /// [`MAX_METRICS_BYTES`].
+    async fn read_response(stream: impl AsyncRead + Unpin) -> io::Result<Self> {
         let mut response = Vec::new();
-        stream.read_to_end(&mut response).await?;
+        let mut limited = stream.take(MAX_METRICS_BYTES + 1);
+        if limited.read_to_end(&mut response).await? as u64 > MAX_METRICS_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         Ok(Self(String::from_utf8_lossy(&response).into_owned()))
     }
 
@@ -252,6 +268,12 @@ mod tests {
         let both = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"} 1\n\
                     kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv6\"} 1\n";
         assert!(!synced("3", 0, 1, both) && synced("4", 0, 1, both));
+    }
+
+    #[tokio::test]
+    async fn metrics_endless_response_returns_error() {
+        let error = Metrics::read_response(tokio::io::repeat(b'a')).await;
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     }
 
     #[test]

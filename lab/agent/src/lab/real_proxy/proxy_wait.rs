@@ -6,12 +6,13 @@
 //! [`crate::servers::marker`] once kube-proxy has received everything else. The sync that processes the
 //! marker starts later, and kube-proxy counts the marker if that sync succeeds.
 
+use std::io;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
 use super::log;
-use super::metrics::Metrics;
+use super::metrics::{MAX_METRICS_BYTES, Metrics};
 use super::{exited, program_name, proxy_failure, remedy};
 use crate::lab::RunningLab;
 use crate::net::netns::NetNs;
@@ -221,6 +222,17 @@ impl<'l> ProxyWait<'l> {
                 &running.output,
                 remedy,
             ));
+        }
+        if let Ok(Err(error)) = &metrics
+            && error.kind() == io::ErrorKind::FileTooLarge
+        {
+            let problem = format!(
+                "serves more than {} MiB of metrics",
+                MAX_METRICS_BYTES >> 20
+            );
+            let remedy = "the program must be a kube-proxy".to_owned();
+            let (lab, proxy) = (self.lab, self.proxy);
+            return Err(proxy_failure(lab, proxy, &problem, &running.output, remedy));
         }
         sleep(POLL_INTERVAL).await;
         Ok(metrics.ok().and_then(Result::ok))
