@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
@@ -15,16 +14,12 @@ use super::error::KernelError;
 use super::error::guest::GuestError;
 use super::guest::{self, Cache, Guest, KernelRequest};
 use super::host::Host;
-use super::plan_programs::PlanPrograms;
+use super::plan_programs::{CheckedPrograms, PlanPrograms, memory_mib};
 use super::requirements::MissingRequirements;
 use super::requirements::lab_memory;
 use svclab_agent::contain::AgentPrivilege;
 use svclab_model::plan::Plan;
 use svclab_planner::requirements::Requirements;
-
-/// Minimum additional memory of a guest with additional programs, in MiB. The guest contains these
-/// programs twice while it boots.
-const MIN_PROGRAM_MEMORY_MIB: u32 = 128;
 
 /// Kernel that can run plans.
 #[derive(Debug, Clone)]
@@ -192,7 +187,7 @@ pub struct KernelSelector {
     /// run the plan. `None` if this host cannot run it.
     plan_programs: BTreeSet<(Option<AgentPrivilege>, PlanPrograms)>,
     /// Result of checking the programs of plans that run in guests.
-    checked_programs: Mutex<BTreeMap<PlanPrograms, Result<(), Arc<GuestError>>>>,
+    checked_programs: CheckedPrograms,
     /// Callback that prints that labs run in a guest because no agent starts on this host.
     notice: Option<fn(&str)>,
     has_noticed: OnceLock<()>,
@@ -379,9 +374,7 @@ impl KernelSelector {
                 guest = guest
                     .with_programs(programs.iter().cloned())
                     .with_memory(
-                        lab_memory::DEFAULT_MEMORY_MIB
-                            + program_memory(&programs)
-                            + additional_memory,
+                        lab_memory::DEFAULT_MEMORY_MIB + memory_mib(&programs) + additional_memory,
                     )
                     .with_additional_memory(additional_memory);
             }
@@ -395,7 +388,9 @@ impl KernelSelector {
     async fn programs_in_guests(&self) -> (Vec<PathBuf>, u32) {
         let (mut programs, mut memory) = (BTreeSet::new(), 0);
         for (privilege, of_plan) in &self.plan_programs {
-            if self.runs_in_guest(*privilege).await && self.check_programs(of_plan).await.is_ok() {
+            if self.runs_in_guest(*privilege).await
+                && self.checked_programs.check(of_plan).await.is_ok()
+            {
                 programs.extend(of_plan.in_guest());
                 memory = memory.max(of_plan.memory_mib());
             }
@@ -416,28 +411,14 @@ impl KernelSelector {
         Box::pin(self.start_agent(host)).await.is_err()
     }
 
-    /// Checks once that a guest can contain these programs.
-    async fn check_programs(&self, programs: &PlanPrograms) -> Result<(), Arc<GuestError>> {
-        if programs.is_empty() {
-            return Ok(());
-        }
-        let mut checked = self.checked_programs.lock().await;
-        if let Some(result) = checked.get(programs) {
-            return result.clone();
-        }
-        let result = programs.check().await;
-        let result = result.map_err(|error| Arc::new(GuestError::from(error)));
-        checked.insert(programs.clone(), result.clone());
-        result
-    }
-
     /// Returns the guests, if they can contain the programs of a plan and meet its requirements.
     async fn guests_for_plan(
         &self,
         guests: &[Kernel],
         plan: &Plan,
     ) -> Result<Vec<Kernel>, KernelError> {
-        self.check_programs(&PlanPrograms::from_plan(plan)).await?;
+        let programs = PlanPrograms::from_plan(plan);
+        self.checked_programs.check(&programs).await?;
         for guest in guests {
             if let Err(missing) = guest.check_plan(plan) {
                 return Err(KernelError::GuestMissing {
@@ -448,16 +429,6 @@ impl KernelSelector {
         }
         Ok(guests.to_vec())
     }
-}
-
-/// Returns the memory of a guest for additional programs, in MiB.
-fn program_memory(programs: &[PathBuf]) -> u32 {
-    let sizes = programs
-        .iter()
-        .filter_map(|program| Some(fs::metadata(program).ok()?.len()));
-    let mebibytes = sizes.sum::<u64>().div_ceil(1 << 20);
-    let twice = u32::try_from(mebibytes.saturating_mul(2)).unwrap_or(u32::MAX >> 1);
-    twice.max(MIN_PROGRAM_MEMORY_MIB)
 }
 
 /// Returns the reason why labs run in guests of these releases, in one line.
