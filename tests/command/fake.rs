@@ -17,17 +17,23 @@ pub const EXITS: &str = r#"print STDERR "I cannot do without policies\n"; exit 3
 pub const NEVER_SYNCS: &str = r#"print STDERR "I wait for policies\n"; metrics(0);"#;
 
 /// Reports in its metrics that it has written rules.
-pub const SYNCS: &str = "metrics(1);";
+pub const SYNCS: &str = "lists(); metrics(1);";
+
+/// Reports written rules, but has not requested services and endpoints.
+pub const SYNCS_WITHOUT_OBJECTS: &str = "metrics(1);";
+
+/// Serves 5 MiB of metrics.
+pub const LARGE_METRICS: &str = r#"metrics("0" x (5 << 20));"#;
 
 /// Fails to write rules; logs and counts the failure.
-pub const SYNC_FAILS: &str = "fails(0);";
+pub const SYNC_FAILS: &str = "lists(); fails(0);";
 
 /// Fails once, and succeeds after some reads of its metrics.
-pub const SYNC_RECOVERS: &str = "fails(5);";
+pub const SYNC_RECOVERS: &str = "lists(); fails(5);";
 
 /// Reports written rules. After it receives an endpoint with this address, the program makes
 /// another refused request and reports written rules again.
-pub const SYNCS_AFTER_STEP: &str = r#"metrics(1, "10.244.1.11");"#;
+pub const SYNCS_AFTER_STEP: &str = r#"lists(); metrics(1, "10.244.1.11");"#;
 
 /// Script in Perl, which every Debian has, with modules of `perl-base` only. The reported version
 /// is v1.32.1: from v1.32 on, kube-proxy does not call `conntrack`, which a machine may lack.
@@ -35,13 +41,24 @@ const SCRIPT: &str = r#"#!/usr/bin/perl
 use strict;
 use IO::Socket::INET;
 
-sub asks {
+sub ask {
     my ($request) = @_;
     my $api = IO::Socket::INET->new("127.0.0.1:16443") or die "no API server: $!\n";
     print $api "$request HTTP/1.1\r\nHost: api\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     my $status = <$api>;
+    return ($status, join "", <$api>);
+}
+
+sub asks {
+    my ($request) = @_;
+    my ($status, $body) = ask($request);
     print STDERR "$request: $status";
-    return join "", <$api>;
+    return $body;
+}
+
+sub lists {
+    ask("GET /api/v1/services");
+    ask("GET /apis/discovery.k8s.io/v1/endpointslices");
 }
 
 sub metrics {

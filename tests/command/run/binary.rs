@@ -163,6 +163,20 @@ fn kube_proxy_failed_restore_is_an_error() {
 }
 
 #[test]
+fn kube_proxy_without_requests_for_objects_is_an_error() {
+    let (output, text) = run_with_fake(fake::SYNCS_WITHOUT_OBJECTS);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn kube_proxy_large_metrics_are_an_error() {
+    let (output, text) = run_with_fake(fake::LARGE_METRICS);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
 fn kube_proxy_second_restore_succeeds_run_passes() {
     let (output, text) = run_with_fake(fake::SYNC_RECOVERS);
     assert_eq!(output.status.code(), Some(0), "{text}");

@@ -1,6 +1,6 @@
 //! Serves the API server of [`svclab_apiserver`] on a socket in a namespace.
 
-use std::cell::{Ref, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use crate::servers::accept::accept;
 use crate::servers::marker::{self, marker};
 use crate::servers::server;
 use svclab_apiserver::{
-    ApiError, ApiRequest, ApiResponse, RejectedRequests, Resource, Store, StoreError, Watch,
+    ApiError, ApiRequest, ApiResponse, RejectedRequests, Resource, Store, StoreError, Verb, Watch,
     parse_request,
 };
 use svclab_model::plan::ProbeProtocol;
@@ -62,6 +62,8 @@ pub(crate) struct Api {
 struct Shared {
     store: RefCell<Store>,
     endpoint_requests: watch::Sender<EndpointRequests>,
+    /// Whether the client has listed or watched services.
+    requested_services: Cell<bool>,
     refusals: RefCell<RejectedRequests>,
     /// Version of the store. Watches wait for it to change.
     version: watch::Sender<u64>,
@@ -77,6 +79,7 @@ impl Api {
                 version: watch::Sender::new(store.version()),
                 store: RefCell::new(store),
                 endpoint_requests: watch::Sender::default(),
+                requested_services: Cell::new(false),
             }),
             tasks: JoinSet::new(),
         }
@@ -126,6 +129,18 @@ impl Api {
         let watches = requests.wait_for(|made| *made != EndpointRequests::Listed);
         let _ = timeout(max_wait, watches).await;
         *self.shared.endpoint_requests.borrow()
+    }
+
+    /// Returns the kinds of objects that a kube-proxy needs for its rules and that the client has
+    /// neither listed nor watched.
+    pub(crate) fn unrequested_kinds(&self) -> Vec<&'static str> {
+        let has_endpoints = *self.shared.endpoint_requests.borrow() != EndpointRequests::None;
+        let kinds = [
+            ("services", self.shared.requested_services.get()),
+            ("endpoints", has_endpoints),
+        ];
+        let missing = kinds.into_iter().filter(|(_, requested)| !requested);
+        missing.map(|(kind, _)| kind).collect()
     }
 
     /// Returns the requests that the server refused.
@@ -192,20 +207,23 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Re
     let body = skip_body(request.into_body()).await;
     let parsed = body.and_then(|()| parse_request(&method, &target));
     let result = parsed.and_then(|api_request| {
-        let is_for_endpoints = matches!(
-            &api_request,
-            ApiRequest::Objects { form, .. }
-                if matches!(form.resource, Resource::Endpoints | Resource::EndpointSlices)
-        );
+        let collection = match &api_request {
+            ApiRequest::Objects { verb, form, .. } if *verb != Verb::Get => Some(form.resource),
+            _ => None,
+        };
         let answered = svclab_apiserver::respond(&shared.store.borrow(), api_request)?;
-        if is_for_endpoints {
-            let interest = match answered {
-                ApiResponse::Document { .. } => EndpointRequests::Listed,
-                ApiResponse::Stream { .. } => EndpointRequests::Watched,
-            };
-            shared
-                .endpoint_requests
-                .send_modify(|made| *made = interest.max(*made));
+        match collection {
+            Some(Resource::Services) => shared.requested_services.set(true),
+            Some(Resource::Endpoints | Resource::EndpointSlices) => {
+                let interest = match answered {
+                    ApiResponse::Document { .. } => EndpointRequests::Listed,
+                    ApiResponse::Stream { .. } => EndpointRequests::Watched,
+                };
+                shared
+                    .endpoint_requests
+                    .send_modify(|made| *made = interest.max(*made));
+            }
+            _ => {}
         }
         Ok(answered)
     });

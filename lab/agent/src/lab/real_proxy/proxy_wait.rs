@@ -99,19 +99,38 @@ impl<'l> ProxyWait<'l> {
     ///
     /// # Errors
     ///
-    /// When the kube-proxy exits, exceeds its time limit, or cannot write its rules.
+    /// When the kube-proxy exits, exceeds its time limit, has not requested the objects of its
+    /// rules, or cannot write its rules.
     pub(super) async fn wait_until_written(
         &self,
         received: impl Fn(&Metrics) -> bool,
     ) -> Result<Duration, Failure> {
         self.wait_until(&received).await?;
         let receive_time = self.started.elapsed();
+        self.check_requests()?;
         if self.supports_markers().await {
             self.wait_for_marker().await?;
         } else {
             self.wait_for_success(received).await?;
         }
         Ok(receive_time)
+    }
+
+    /// Checks that the program requested the objects that every kube-proxy needs for its rules.
+    fn check_requests(&self) -> Result<(), Failure> {
+        let missing = self.api().map(Api::unrequested_kinds).unwrap_or_default();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let problem = format!(
+            "reports that it has written rules, but has not requested the {} from its API server",
+            missing.join(" and the ")
+        );
+        let remedy = "give the path of a kube-proxy, without flags that select another API server";
+        let (lab, proxy) = (self.lab, self.proxy);
+        let output = lab.program_status(&program_name(proxy))?.output;
+        let remedy = remedy.to_owned();
+        Err(proxy_failure(lab, proxy, &problem, &output, remedy))
     }
 
     /// Whether the program watches endpoints, as every kube-proxy does.
