@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::Instant;
 
 use super::document::SideInfo;
 use svclab_model::plan::{Namespace, Plan};
@@ -73,6 +73,19 @@ pub enum VersionError {
     /// The program does not end.
     #[error("{} --version did not exit within {} s", .0.display(), VERSION_LIMIT.as_secs())]
     TimedOut(PathBuf),
+    /// The program does not end, but waited for a processor most of the time.
+    #[error(
+        "this machine is too busy: {} --version did not exit within {} s, and waited for a \
+         processor most of the time",
+        .path.display(),
+        .passed.as_secs()
+    )]
+    TooBusy {
+        /// Path of the program.
+        path: PathBuf,
+        /// Time since the start of the program.
+        passed: Duration,
+    },
     /// The output does not contain a kube-proxy version.
     #[error(
         "{} --version does not print a kube-proxy version of v1.9 or newer, but: {output}",
@@ -86,7 +99,7 @@ pub enum VersionError {
     },
 }
 
-/// Maximum time for printing the version, and maximum number of bytes that are read.
+/// Maximum time for printing the version, without waits for a processor, and maximum number of bytes that are read.
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
 const VERSION_BYTES: &str = "4096";
 
@@ -111,9 +124,10 @@ pub async fn read_version(path: &Path, host: Host) -> Result<Program, VersionErr
     // A program that prints endlessly is killed by SIGPIPE once the limit is reached.
     let script = format!("\"$0\" --version 2>&1 | head -c {VERSION_BYTES}");
     let arguments = ["-c", &script, &program];
-    let finished = session.run("node", "sh", &arguments, "");
-    let Ok(finished) = timeout(VERSION_LIMIT, finished).await else {
-        return Err(VersionError::TimedOut(path));
+    let begun = Instant::now();
+    let finished = session.run_within(VERSION_LIMIT, "node", "sh", &arguments);
+    let Some(finished) = finished.await else {
+        return Err(timed_out(path, begun.elapsed()));
     };
     let output = finished?.stdout;
     match parse_version(&output) {
@@ -122,6 +136,16 @@ pub async fn read_version(path: &Path, host: Host) -> Result<Program, VersionErr
             path,
             output: output.lines().next().unwrap_or("nothing").to_owned(),
         }),
+    }
+}
+
+/// Returns the error for a program that did not exit. `passed` is the time since its start,
+/// including the time in which it waited for a processor.
+fn timed_out(path: PathBuf, passed: Duration) -> VersionError {
+    if passed > VERSION_LIMIT * 2 {
+        VersionError::TooBusy { path, passed }
+    } else {
+        VersionError::TimedOut(path)
     }
 }
 
@@ -138,6 +162,16 @@ fn parse_version(output: &str) -> Option<Version> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn timed_out_after_waits_for_processor_is_too_busy() {
+        let error = |seconds| timed_out("/kube-proxy".into(), Duration::from_secs(seconds));
+        insta::assert_snapshot!(error(10), @"/kube-proxy --version did not exit within 10 s");
+        insta::assert_snapshot!(
+            error(100),
+            @"this machine is too busy: /kube-proxy --version did not exit within 100 s, and waited for a processor most of the time"
+        );
+    }
 
     #[test]
     fn parse_version_reads_kube_proxy_output() {

@@ -197,6 +197,7 @@ impl CliError {
                 | VersionError::NotKubeProxy { .. },
             ) => exit_code::INVALID_INPUT,
             Self::Bisect(BisectError::Unstable { .. })
+            | Self::Version(VersionError::TooBusy { .. })
             | Self::Start(_)
             | Self::DaemonStart(_)
             | Self::Output(OutputError::Write(_))
@@ -233,6 +234,9 @@ impl CliError {
                 "give the path of a kube-proxy; the version of a program that waits cannot be read"
                     .to_owned(),
             ),
+            Self::Version(VersionError::TooBusy { .. }) => {
+                Some("run the command again when the machine is less busy".to_owned())
+            }
             Self::Version(VersionError::NotKubeProxy { .. }) => Some(
                 "give the path of a kube-proxy; your own build reports its version if it is linked \
                  with -X k8s.io/component-base/version.gitVersion=v1.36.0"

@@ -358,6 +358,25 @@ impl Session {
         }
     }
 
+    /// Runs a program, like [`Self::run`], for at most `max_wait`. Time in which the program waits
+    /// for a processor does not count, up to 10 times `max_wait`. `None` if the program does not
+    /// end in that time; the session then waits for its reply, and can only be dropped.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::run`].
+    pub async fn run_within(
+        &mut self,
+        max_wait: Duration,
+        namespace: &str,
+        program: &str,
+        arguments: &[&str],
+    ) -> Option<Result<ProgramOutput, KernelError>> {
+        let process = self.agent.process();
+        let run = self.run(namespace, program, arguments, "");
+        cpu_wait::within_cpu_time(process, max_wait, run).await
+    }
+
     /// Returns the opener of streams to the lab. Streams work in parallel with other requests.
     #[must_use]
     pub fn opener(&self) -> StreamOpener {
