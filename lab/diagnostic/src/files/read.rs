@@ -256,6 +256,15 @@ impl OpenedPath {
         self.is_directory
     }
 
+    /// Returns the metadata of the open file.
+    ///
+    /// # Errors
+    ///
+    /// When the operating system reports an error.
+    pub fn metadata(&self) -> io::Result<fs::Metadata> {
+        self.file.metadata()
+    }
+
     /// Reads the file, see [`Location::read`].
     ///
     /// # Errors

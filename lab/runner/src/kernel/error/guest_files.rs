@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use svclab_diagnostic::files::FileError;
+
 /// Reason why the modules of a kernel cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
@@ -43,7 +45,7 @@ pub enum UserlandError {
     Read {
         /// Path of the file.
         file: PathBuf,
-        source: io::Error,
+        source: FileError,
     },
     /// A command of a lab is a path outside of the directories that labs see.
     #[error("{} is not a program of the system", .0.display())]

@@ -27,7 +27,7 @@ pub async fn cache_key(request: &KernelRequest) -> Result<String, GuestError> {
         .write(&mut archive)
         .map_err(|source| UserlandError::Read {
             file: agent.clone(),
-            source,
+            source: source.into(),
         })?;
     let digest = digest::name_of_parts(&[
         &FORMAT_VERSION.to_string(),

@@ -283,7 +283,7 @@ fn read_file(file: &Path) -> Result<HostFile, UserlandError> {
 fn canonicalize(file: &Path) -> Result<PathBuf, UserlandError> {
     fs::canonicalize(file).map_err(|source| UserlandError::Read {
         file: file.to_owned(),
-        source,
+        source: source.into(),
     })
 }
 
@@ -343,6 +343,6 @@ mod tests {
         let error = check(&["/dev/zero".into()], &[]).unwrap_err();
         insta::assert_snapshot!(error, @"/dev/zero is not a program of the system");
         let error = check(&[], &["/dev/zero".into()]).unwrap_err();
-        insta::assert_snapshot!(error, @"cannot read /dev/zero: not a regular file");
+        insta::assert_snapshot!(error, @"cannot read /dev/zero: not a regular file but a device");
     }
 }
