@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use svclab_model::evidence::{Attempt, Verdict};
-use svclab_model::plan::{Backend, Iptables, Plan, ProbeProtocol, Sysctl};
+use svclab_model::plan::{
+    Backend, CommandLimits, Iptables, NodeCommand, Plan, ProbeProtocol, Sysctl,
+};
 use svclab_ruleset::input::Input;
 use svclab_runner::kernel::Host;
 use svclab_test_support::evidence::single_stage;
@@ -33,6 +35,8 @@ const DNAT_RANDOM: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -m st
                       10.0.2.2:9999\n";
 const DNAT_SINGLE: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -j DNAT --to-destination \
                    10.0.2.2:9999\n";
+const DNAT_TO_ANSWERING_PORT: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -j DNAT \
+                                      --to-destination 10.0.2.2:8080\n";
 
 /// A client, a router, and a server with two ports.
 struct Lab {
@@ -42,6 +46,9 @@ struct Lab {
     router: &'static str,
     server: &'static str,
     setting: Option<(&'static str, &'static str)>,
+    /// Input of `ipset restore`, and a command, on the router.
+    sets: &'static str,
+    command: &'static [&'static str],
     protocol: ProbeProtocol,
     connections: u32,
     /// nftables tables of the router and of the server, in place of these rules.
@@ -56,6 +63,8 @@ impl Lab {
             router: "",
             server: "",
             setting: None,
+            sets: "",
+            command: &[],
             protocol: ProbeProtocol::Tcp,
             connections: MANY_CONNECTIONS,
             tables: None,
@@ -91,6 +100,9 @@ impl Lab {
                     v6: Input::default(),
                 });
             }
+            if namespace.name == "router" {
+                namespace.ipset = Input::from_text(self.sets);
+            }
             if let Some((key, value)) = self.setting.filter(|_| namespace.name == "router") {
                 namespace.sysctls.push(Sysctl {
                     key: key.to_owned(),
@@ -99,6 +111,14 @@ impl Lab {
                     optional: false,
                 });
             }
+        }
+        if !self.command.is_empty() {
+            plan.commands.push(NodeCommand {
+                namespace: "router".to_owned(),
+                command: self.command.iter().map(|word| (*word).to_owned()).collect(),
+                input: String::new(),
+                limits: CommandLimits::default(),
+            });
         }
         plan.stages[0]
             .probes
@@ -167,7 +187,7 @@ fn distinct_verdicts(attempts: &[Attempt]) -> Vec<Verdict> {
 
 /// Trials that run with both iptables backends.
 type NamedTrial = (&'static str, fn(Backend));
-const TRIALS: [NamedTrial; 11] = [
+const TRIALS: [NamedTrial; 15] = [
     (
         "drop before confirmation is not settled",
         dropped_before_confirmation_is_not_settled,
@@ -196,6 +216,22 @@ const TRIALS: [NamedTrial; 11] = [
     (
         "drop with an expiring entry is not settled",
         dropped_with_expiring_entry_is_not_settled,
+    ),
+    (
+        "drop by a set entry is settled",
+        dropped_by_set_entry_is_settled,
+    ),
+    (
+        "drop by an expiring set entry is not settled",
+        dropped_by_expiring_set_entry_is_not_settled,
+    ),
+    (
+        "drop by the counter of a set entry is not settled",
+        dropped_by_set_counter_is_not_settled,
+    ),
+    (
+        "drop with a running command is not settled",
+        dropped_with_running_command_is_not_settled,
     ),
     (
         "reject without ICMP is not settled",
@@ -317,6 +353,65 @@ fn dropped_with_expiring_entry_is_not_settled(backend: Backend) {
         ..Lab::new(backend, DNAT_RANDOM)
     };
     lab.assert_not_settled();
+}
+
+const DROP_CLIENTS_OF_SET: &str = "-A FORWARD -m set --match-set clients src -j DROP\n";
+
+fn dropped_by_set_entry_is_settled(backend: Backend) {
+    let lab = Lab {
+        router: DROP_CLIENTS_OF_SET,
+        sets: "create clients hash:ip family inet\nadd clients 10.0.1.2\n",
+        ..Lab::new(backend, DNAT_SINGLE)
+    };
+    lab.assert_settled(&[Verdict::Timeout]);
+}
+
+fn dropped_by_expiring_set_entry_is_not_settled(backend: Backend) {
+    let lab = Lab {
+        router: DROP_CLIENTS_OF_SET,
+        sets: "create clients hash:ip family inet timeout 0\nadd clients 10.0.1.2 timeout 2\n",
+        ..Lab::new(backend, DNAT_TO_ANSWERING_PORT)
+    };
+    assert_retransmission_connects(&lab);
+}
+
+// The second SYN exceeds the counter of the entry.
+fn dropped_by_set_counter_is_not_settled(backend: Backend) {
+    let lab = Lab {
+        router: "-A FORWARD -p tcp --syn -m set --match-set clients src --packets-gt 1 -j ACCEPT\n\
+                 -A FORWARD -p tcp --syn -j DROP\n",
+        sets: "create clients hash:ip family inet counters\nadd clients 10.0.1.2\n",
+        connections: 1,
+        ..Lab::new(backend, DNAT_TO_ANSWERING_PORT)
+    };
+    assert_retransmission_connects(&lab);
+}
+
+// The command left a process running that changes the rules.
+fn dropped_with_running_command_is_not_settled(backend: Backend) {
+    let command: &[&str] = match backend {
+        Backend::Nft => &["sh", "-c", "(sleep 1; iptables-nft -F FORWARD) >&- 2>&- &"],
+        Backend::Legacy => &[
+            "sh",
+            "-c",
+            "(sleep 1; iptables-legacy -F FORWARD) >&- 2>&- &",
+        ],
+    };
+    let lab = Lab {
+        router: "-A FORWARD -p tcp --syn -j DROP\n",
+        command,
+        ..Lab::new(backend, DNAT_TO_ANSWERING_PORT)
+    };
+    assert_retransmission_connects(&lab);
+}
+
+/// Asserts that the SYN is dropped, and that a retransmission connects.
+fn assert_retransmission_connects(lab: &Lab) {
+    let is_late = |attempt: &Attempt| {
+        attempt.verdict == Verdict::Connected && attempt.duration > RETRANSMISSION_TIME
+    };
+    let attempts = lab.assert_not_settled();
+    assert!(attempts.iter().any(is_late), "{attempts:#?}");
 }
 
 // The kernel limits ICMP errors per second: the next SYN may get an error.

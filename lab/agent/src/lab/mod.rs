@@ -55,6 +55,8 @@ pub(crate) struct RunningLab {
     background_programs: HashMap<String, BackgroundProgram>,
     /// Whether a step was made. If so, the lab differs from the plan.
     is_changed: bool,
+    /// Whether a `byHand` command left processes running.
+    pub(super) has_running_commands: bool,
     /// Time that each kube-proxy took to write its rules, by node, in milliseconds.
     pub(super) synced_ms: BTreeMap<String, u64>,
     /// Makes the kernel stamp packets with the time of reception.
@@ -163,6 +165,7 @@ impl RunningLab {
             apis: HashMap::new(),
             background_programs: HashMap::new(),
             is_changed: false,
+            has_running_commands: false,
             synced_ms: BTreeMap::new(),
             _timestamps: timestamps,
         };
@@ -172,7 +175,7 @@ impl RunningLab {
         }
         if !lab.plan.commands.is_empty() {
             step("run its `byHand` commands".to_owned());
-            node_commands::run_commands(&lab).await?;
+            lab.has_running_commands = node_commands::run_commands(&lab).await?;
         }
         lab.start_health_checks(step, on_health_change).await?;
         Ok(lab)

@@ -6,20 +6,19 @@ use crate::program::limits::{self, ExceededLimit};
 use svclab_model::plan::NodeCommand;
 use svclab_model::protocol::{Failure, FailureKind};
 
-/// Runs the plan's commands in sequence.
+/// Runs the plan's commands in sequence. Returns whether they left processes running, which may
+/// change the lab at any time.
 ///
 /// # Errors
 ///
 /// When a command cannot be started, fails, or exceeds a limit.
-pub(crate) async fn run_commands(lab: &RunningLab) -> Result<(), Failure> {
+pub(crate) async fn run_commands(lab: &RunningLab) -> Result<bool, Failure> {
     let Some(first) = lab.plan.commands.first() else {
-        return Ok(());
+        return Ok(false);
     };
+    let tenant = lab.recorded_namespace(&first.namespace)?.tenant();
     // Other programs of the lab, such as kube-proxy, do not count against the commands' limits.
-    let uncounted = lab
-        .recorded_namespace(&first.namespace)?
-        .tenant()
-        .count_processes();
+    let uncounted = tenant.count_processes();
     for command in &lab.plan.commands {
         let Some((program, words)) = command.command.split_first() else {
             continue;
@@ -52,7 +51,7 @@ pub(crate) async fn run_commands(lab: &RunningLab) -> Result<(), Failure> {
             rejected: None,
         });
     }
-    Ok(())
+    Ok(tenant.count_processes() > uncounted)
 }
 
 /// Returns the end of a command's standard output, which may be long.

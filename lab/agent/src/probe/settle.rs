@@ -12,10 +12,13 @@ use tokio::time::sleep;
 use crate::net::netns::NetNs;
 use crate::rules::saved_rules;
 use crate::watch::capture::{Capture, CaptureBuffer};
+use crate::watch::kernel_state;
 use crate::watch::trace::Trace;
 use svclab_journey::journey::journeys;
 use svclab_journey::settled::TimeoutProof;
-use svclab_model::evidence::{Attempt, SavedRules, StageEvidence, TraceEvent, Verdict};
+use svclab_model::evidence::{
+    Attempt, KernelState, SavedRules, StageEvidence, TraceEvent, Verdict,
+};
 use svclab_model::plan::{Plan, Probe};
 use svclab_model::protocol::Failure;
 
@@ -38,6 +41,8 @@ struct NamespaceRules {
     saved: Vec<SavedRules>,
     /// Rules printed by `nft` because no iptables prints them; `None` if there are none.
     native: Option<String>,
+    /// Output of `ipset save`. Empty if no rule of iptables matches on a set.
+    sets: String,
 }
 
 /// Running connection that may be settled.
@@ -128,6 +133,11 @@ impl<'a> Settler<'a> {
             evidence.rules.extend(rules.saved.iter().cloned());
             let native = rules.native.clone().map(|own| (name.clone(), own));
             evidence.nft.extend(native);
+            let state = KernelState {
+                sets: rules.sets.clone(),
+                ..KernelState::default()
+            };
+            evidence.kernel_state.insert(name.clone(), state);
         }
         let proof = TimeoutProof::new(self.plan, &evidence);
         let journeys = journeys(self.plan, self.probes, &evidence);
@@ -167,10 +177,16 @@ impl<'a> Settler<'a> {
             };
             let saved = saved_rules::read_iptables(ns, namespace, events).await?;
             let native = saved_rules::read_nft(ns, name, events, &saved).await;
+            let sets = if saved.iter().any(|own| own.text.contains("--match-set")) {
+                kernel_state::read_sets(ns, name).await?
+            } else {
+                String::new()
+            };
             let rules = NamespaceRules {
                 matched_tables: tables,
                 saved,
                 native,
+                sets,
             };
             self.rules.insert(name.to_owned(), rules);
         }

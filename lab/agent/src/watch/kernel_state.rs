@@ -50,7 +50,7 @@ pub(crate) async fn read(
     let mut state = KernelState::default();
     // Without planned sets the namespace has none, and the kernel may lack ipset support.
     if sets && (balances || !plan.ipset.is_empty()) {
-        state.sets = run_program(ns, &plan.name, "ipset", &["save"]).await?;
+        state.sets = read_sets(ns, &plan.name).await?;
     }
     if tables {
         state.nft = run_program(ns, &plan.name, "nft", &["list", "ruleset"]).await?;
@@ -70,6 +70,11 @@ pub(crate) async fn read(
         state.network = Some(found.in_step(&plan.name, "read the routes")?);
     }
     Ok(Some(state))
+}
+
+/// Returns the output of `ipset save`.
+pub(crate) async fn read_sets(ns: &NetNs, name: &str) -> Result<String, Failure> {
+    run_program(ns, name, "ipset", &["save"]).await
 }
 
 /// Returns the interfaces. Waits at most [`LINK_STATE_TIMEOUT`] for the kernel to update their state.

@@ -13,12 +13,14 @@
 
 mod iptables;
 mod nftables;
+mod sets;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use crate::journey::{Hop, Journey, Kind, PacketPath, PathEnd, Rewrite, RuleMatch};
 use nftables::NftTables;
+use sets::FixedSets;
 use svclab_model::evidence::{ConntrackEntry, DropEvidence, IpvsConnection, StageEvidence};
 use svclab_model::plan::{Backend, Namespace, Plan};
 use svclab_ruleset::iptables::script::Table;
@@ -77,6 +79,8 @@ pub struct TimeoutProof<'e> {
     rules: HashMap<&'e str, HashMap<(Backend, u8), IptablesRules>>,
     /// Native nftables tables by namespace.
     tables: HashMap<&'e str, NftTables>,
+    /// IP sets with permanent entries, by namespace.
+    sets: HashMap<&'e str, FixedSets>,
 }
 
 /// State of a connection in the kernel when its SYN is retransmitted.
@@ -94,13 +98,14 @@ enum ConntrackState {
 /// A chain of iptables or nftables.
 #[derive(Clone, Copy)]
 enum ChainRules<'s> {
-    Iptables(&'s Chain),
+    Iptables(&'s Chain, Option<&'s FixedSets>),
     Native(nftables::NftChainRef<'s>),
 }
 
 impl<'e> TimeoutProof<'e> {
     /// Creates a proof. The evidence must come from a plan with captures and traces in every
-    /// namespace. Rules, sets and sysctls must not change meanwhile.
+    /// namespace, with the sets of every namespace whose rules match on sets. No program may change
+    /// rules, sets and sysctls meanwhile.
     #[must_use]
     pub fn new(plan: &'e Plan, evidence: &'e StageEvidence) -> Self {
         let mut rules: HashMap<&str, HashMap<(Backend, u8), IptablesRules>> = HashMap::new();
@@ -112,9 +117,15 @@ impl<'e> TimeoutProof<'e> {
         }
         let tables = evidence.nft.iter();
         let tables = tables.map(|(name, text)| (name.as_str(), NftTables::parse(text)));
+        let sets = evidence.kernel_state.iter().map(|(name, state)| {
+            let rules = rules.get(name.as_str()).into_iter();
+            let sets = FixedSets::new(&state.sets, rules.flat_map(HashMap::values));
+            (name.as_str(), sets)
+        });
         Self {
             plan,
             evidence,
+            sets: sets.collect(),
             rules,
             tables: tables.collect(),
         }
@@ -295,9 +306,10 @@ impl<'e> TimeoutProof<'e> {
         }
         let ip = if hop.before.source.is_ipv4() { 4 } else { 6 };
         let dumps = self.rules.get(hop.namespace.as_str());
+        let sets = self.sets.get(hop.namespace.as_str());
         Table::from_name(table)
             .and_then(|table| dumps?.get(&(by, ip))?.chain(table, chain))
-            .map(ChainRules::Iptables)
+            .map(|chain| ChainRules::Iptables(chain, sets))
             .ok_or_else(unknown)
     }
 }
@@ -308,11 +320,11 @@ impl ChainRules<'_> {
     fn check_rules(self, number: Option<usize>, state: ConntrackState) -> Result<bool, String> {
         let missing_rule = "a rule is not in the plan";
         match self {
-            Self::Iptables(chain) => {
+            Self::Iptables(chain, sets) => {
                 let rules = chain.rules.get(..number.unwrap_or(chain.rules.len()));
                 let rules = rules.ok_or(missing_rule)?;
                 for rule in rules {
-                    iptables::check_rule(rule, state == ConntrackState::Replied)?;
+                    iptables::check_rule(rule, state, sets)?;
                 }
                 Ok(rules.last().is_some_and(iptables::has_one_destination))
             }
