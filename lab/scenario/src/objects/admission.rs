@@ -1,9 +1,10 @@
 //! Refuses objects that an API server would refuse, as far as the fields affect packets.
 
 use ipnetwork::IpNetwork;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::objects::defaults;
 use crate::objects::documents::is_label;
@@ -53,9 +54,104 @@ pub(crate) fn check_service(service: &Service, tree: &Tree) -> Result<(), Diagno
         )?;
         check_port_name(tree, &path("name"), port.name.as_deref())?;
         check_port_number(tree, &path("port"), port.port)?;
-        if let Some(number) = port.node_port.filter(|number| *number != 0) {
-            check_port_number(tree, &path("nodePort"), number)?;
+        check_optional_port(tree, &path("nodePort"), port.node_port)?;
+        // 0 is the default: the number of the port.
+        if let Some(target) = port.target_port.as_ref().filter(|target| !is_zero(target)) {
+            check_port_reference(tree, &path("targetPort"), target)?;
         }
+    }
+    check_optional_port(
+        tree,
+        &field("healthCheckNodePort"),
+        spec.health_check_node_port,
+    )
+}
+
+/// Checks the ports of a pod as the API server does (Kubernetes v1.36,
+/// `pkg/apis/core/validation/validation.go`, `validateContainerPorts`, `validateHTTPGetAction`).
+pub(crate) fn check_pod(pod: &Pod, tree: &Tree) -> Result<(), Diagnostic> {
+    let Some(spec) = &pod.spec else {
+        return Ok(());
+    };
+    let lists = [
+        ("containers", Some(&spec.containers)),
+        ("initContainers", spec.init_containers.as_ref()),
+    ];
+    for (list, containers) in lists {
+        for (index, container) in containers.into_iter().flatten().enumerate() {
+            check_container(container, tree, crate::path!["spec", list, index])?;
+        }
+    }
+    Ok(())
+}
+
+fn check_container(
+    container: &Container,
+    tree: &Tree,
+    path: &[PathSegment],
+) -> Result<(), Diagnostic> {
+    for (index, port) in container.ports.iter().flatten().enumerate() {
+        let path = |name: &str| [path, crate::path!["ports", index, name]].concat();
+        check_keyword(
+            tree,
+            &path("protocol"),
+            port.protocol.as_deref(),
+            &PROTOCOLS,
+        )?;
+        check_port_number(tree, &path("containerPort"), port.container_port)?;
+        check_optional_port(tree, &path("hostPort"), port.host_port)?;
+    }
+    let probes = [
+        ("livenessProbe", &container.liveness_probe),
+        ("readinessProbe", &container.readiness_probe),
+        ("startupProbe", &container.startup_probe),
+    ];
+    for (name, probe) in probes {
+        if let Some(probe) = probe {
+            check_probe(probe, tree, &[path, crate::path![name]].concat())?;
+        }
+    }
+    let lifecycle = container.lifecycle.as_ref();
+    let handlers = [
+        (
+            "postStart",
+            lifecycle.and_then(|hooks| hooks.post_start.as_ref()),
+        ),
+        (
+            "preStop",
+            lifecycle.and_then(|hooks| hooks.pre_stop.as_ref()),
+        ),
+    ];
+    for (name, handler) in handlers {
+        if let Some(LifecycleHandler {
+            http_get,
+            tcp_socket,
+            ..
+        }) = handler
+        {
+            let path =
+                |action: &str| [path, crate::path!["lifecycle", name, action, "port"]].concat();
+            if let Some(action) = http_get {
+                check_port_reference(tree, &path("httpGet"), &action.port)?;
+            }
+            if let Some(action) = tcp_socket {
+                check_port_reference(tree, &path("tcpSocket"), &action.port)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_probe(probe: &Probe, tree: &Tree, path: &[PathSegment]) -> Result<(), Diagnostic> {
+    let path = |action: &str| [path, crate::path![action, "port"]].concat();
+    if let Some(action) = &probe.http_get {
+        check_port_reference(tree, &path("httpGet"), &action.port)?;
+    }
+    if let Some(action) = &probe.tcp_socket {
+        check_port_reference(tree, &path("tcpSocket"), &action.port)?;
+    }
+    if let Some(action) = &probe.grpc {
+        check_port_number(tree, &path("grpc"), action.port)?;
     }
     Ok(())
 }
@@ -125,10 +221,7 @@ fn check_keyword(
         return Ok(());
     };
     let message = if value.is_empty() && tree.node_at(path).is_none() {
-        let field = match path.last() {
-            Some(PathSegment::Key(key)) => key.as_str(),
-            _ => "",
-        };
+        let field = field_name(path);
         format!(
             "field `{field}` is missing; the values are {}",
             format_list(allowed.iter().copied())
@@ -175,10 +268,51 @@ fn check_port_number(tree: &Tree, path: &[PathSegment], number: i32) -> Result<(
     if (1..=65_535).contains(&number) {
         return Ok(());
     }
-    match tree.node_at(path) {
-        Some(node) => Err(Diagnostic::error(format!("`{number}` is not a port"))
-            .with_position(node.span, "expected a number from 1 to 65535")),
-        None => Err(Diagnostic::error("field `port` is missing")
-            .with_position(tree.nearest(path).head_span(), "`port` is missing here")),
+    if let Some(node) = tree.node_at(path) {
+        return Err(Diagnostic::error(format!("`{number}` is not a port"))
+            .with_position(node.span, "expected a number from 1 to 65535"));
+    }
+    let field = field_name(path);
+    Err(
+        Diagnostic::error(format!("field `{field}` is missing")).with_position(
+            tree.nearest(path).head_span(),
+            format!("`{field}` is missing here"),
+        ),
+    )
+}
+
+/// Checks a port that may be absent or 0: the API server assigns a port, or there is none.
+fn check_optional_port(
+    tree: &Tree,
+    path: &[PathSegment],
+    number: Option<i32>,
+) -> Result<(), Diagnostic> {
+    match number {
+        None | Some(0) => Ok(()),
+        Some(number) => check_port_number(tree, path, number),
+    }
+}
+
+/// Checks a port that a number or the name of a container port selects.
+fn check_port_reference(
+    tree: &Tree,
+    path: &[PathSegment],
+    port: &IntOrString,
+) -> Result<(), Diagnostic> {
+    match port {
+        IntOrString::Int(number) => check_port_number(tree, path, *number),
+        IntOrString::String(_) => Ok(()),
+    }
+}
+
+fn is_zero(port: &IntOrString) -> bool {
+    *port == IntOrString::Int(0)
+}
+
+/// Returns the name of the field at the end of a path.
+fn field_name(path: &[PathSegment]) -> &str {
+    match path.last() {
+        Some(PathSegment::Key(key)) => key.as_str(),
+        _ => "",
     }
 }

@@ -336,6 +336,7 @@ pub(super) fn decode_object(
         ObjectKind::Pod => {
             let (pod, ignored) =
                 decode_namespaced(tree, namespace, |pod: &mut Pod| &mut pod.metadata)?;
+            admission::check_pod(&pod, tree)?;
             let mut pod = pod;
             defaults::fill_pod(&mut pod);
             (ObjectValue::Pod(Arc::new(pod)), ignored)

@@ -72,6 +72,25 @@ test_replaced! {
     field_that_kube_proxy_program_ignores_warns:
         "mode: ipvs, bindLoadBalancerIPs: false" =>
         "mode: ipvs, binary: kube-proxy, randomFully: false, accounting: false";
+    container_port_out_of_range_is_refused:
+        "name: https, containerPort: 8443" =>
+        "name: https, containerPort: 70000";
+    container_port_zero_is_refused:
+        "name: https, containerPort: 8443" =>
+        "name: https, containerPort: 0";
+    container_without_port_number_is_refused:
+        "name: https, containerPort: 8443" =>
+        "name: https";
+    container_host_port_out_of_range_is_refused:
+        "name: https, containerPort: 8443" =>
+        "name: https, containerPort: 8443, hostPort: 65536";
+    container_probe_port_out_of_range_is_refused:
+        "containers: [{name: nginx, ports" =>
+        "containers: [{name: nginx, livenessProbe: {httpGet: {port: -1}}, ports";
+    target_port_out_of_range_is_refused: "targetPort: https" => "targetPort: 70000";
+    health_check_node_port_out_of_range_is_refused:
+        "healthCheckNodePort: 30100" =>
+        "healthCheckNodePort: -1";
     case_without_row_is_refused: "rpFilter: [0, 1]}" => "rpFilter: 0}";
     unreached_row_is_refused: "{policy: Cluster, rpFilter: [0, 1]}" => "{policy: [Local]}";
     row_with_unknown_axis_or_value_is_refused:
