@@ -4,6 +4,7 @@ use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::objects::defaults;
@@ -156,6 +157,33 @@ fn check_probe(probe: &Probe, tree: &Tree, path: &[PathSegment]) -> Result<(), D
     Ok(())
 }
 
+/// Checks the expressions of a selector at a path as the API server does (apimachinery v0.36.0,
+/// `pkg/apis/meta/v1/validation/validation.go`, `ValidateLabelSelectorRequirement`).
+pub(crate) fn check_selector(
+    selector: &LabelSelector,
+    tree: &Tree,
+    path: &[PathSegment],
+) -> Result<(), Diagnostic> {
+    for (index, expression) in selector.match_expressions.iter().flatten().enumerate() {
+        let path = |name: &str| [path, crate::path!["matchExpressions", index, name]].concat();
+        let operator = expression.operator.as_str();
+        check_keyword(tree, &path("operator"), Some(operator), &OPERATORS)?;
+        let has_values = expression
+            .values
+            .as_ref()
+            .is_some_and(|list| !list.is_empty());
+        let message = match (operator, has_values) {
+            ("In" | "NotIn", false) => format!("operator `{operator}` requires `values`"),
+            ("Exists" | "DoesNotExist", true) => format!("operator `{operator}` takes no `values`"),
+            _ => continue,
+        };
+        return Err(
+            Diagnostic::error(message).with_position(tree.nearest(&path("values")).head_span(), "")
+        );
+    }
+    Ok(())
+}
+
 /// Checks the networks of cluster IPs as the API server does: each has a prefix length and no host
 /// bits. (`ValidateServiceCIDR` in kubernetes/kubernetes
 /// `pkg/apis/networking/validation/validation.go` v1.36.)
@@ -210,6 +238,7 @@ pub(crate) fn check_endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result
 
 const SERVICE_TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
 fn check_keyword(
     tree: &Tree,

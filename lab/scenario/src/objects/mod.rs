@@ -1,7 +1,7 @@
 //! Decodes the Kubernetes objects of a case, fills in their defaults, and derives the endpoint
 //! slices that the lab does not have.
 
-mod admission;
+pub(crate) mod admission;
 pub(crate) mod defaults;
 pub(crate) mod documents;
 pub mod endpoints;

@@ -51,6 +51,23 @@ fn network_policy_with_an_empty_selector_is_refused() {
 }
 
 #[test]
+fn network_policy_with_invalid_expression_is_refused() {
+    let diagnostics: Vec<String> = [
+        "{key: app, operator: in, values: [web]}",
+        "{key: app, operator: In}",
+        "{key: app, operator: Exists, values: [web]}",
+    ]
+    .map(|expression| {
+        load_diagnostics(&policy(
+            "default",
+            &format!("{{matchExpressions: [{expression}]}}"),
+        ))
+    })
+    .into();
+    insta::assert_snapshot!(diagnostics.join("\n"));
+}
+
+#[test]
 fn network_policy_without_pods_is_accepted() {
     assert_eq!(load_diagnostics(&policy("other", "{}")), "");
     assert_eq!(

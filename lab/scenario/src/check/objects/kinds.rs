@@ -10,6 +10,7 @@ use crate::decode::lenient;
 use crate::lab::reference::ObjectKind;
 use crate::lab::{KIND, LabSpec};
 use crate::objects::Objects;
+use crate::objects::admission::check_selector;
 use crate::objects::documents::{UnmodelledObject, name_span};
 use crate::objects::endpoints::has_ended;
 use crate::sink::Sink;
@@ -127,6 +128,13 @@ fn select_pods(
     if is_kubernetes {
         let (read, ignored) = lenient::<NetworkPolicy>(&object.tree)?;
         sink.extend(ignored.into_iter().map(Diagnostic::from));
+        if let Some(selector) = read
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.pod_selector.as_ref())
+        {
+            check_selector(selector, &object.tree, crate::path!["spec", "podSelector"])?;
+        }
         policy = Some(read);
     }
     let selects = |pod: &Pod, namespace: &str| {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// Whether a selector matches an object with these labels. An empty selector matches every object.
-/// An operator that the API does not define matches nothing. (apimachinery v0.36.0
+/// An operator that the API does not define is refused before. (apimachinery v0.36.0
 /// `pkg/apis/meta/v1/helpers.go`, `LabelSelectorAsSelector`; `pkg/labels/selector.go`,
 /// `Requirement.Matches`.)
 pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
