@@ -31,6 +31,16 @@ pub(crate) fn check_case(spec: &LabSpec, tree: &Tree, row: usize, sink: &mut Sin
             let path = [&path[..], &["claims".into(), index.into(), "says".into()]].concat();
             check_expectations(spec, says, tree, &path, sink);
             reject_any_in_claim(says, tree, &path, sink);
+        } else if !expected.expected.is_refutable() {
+            let path = [&path[..], &["claims".into(), index.into()]].concat();
+            sink.push(
+                Diagnostic::error(format!(
+                    "no packet can refute claim `{}`: the row expects only `any`",
+                    claim.id
+                ))
+                .with_position(tree.nearest(&path).span, "")
+                .with_help("write the outcome that the claim expects in the row, or in `says`"),
+            );
         }
     }
 }

@@ -102,6 +102,14 @@ impl Expected {
             && self.steps.is_empty()
     }
 
+    /// Whether packets or kernel state can contradict an expectation. Nothing contradicts `any`.
+    #[must_use]
+    pub fn is_refutable(&self) -> bool {
+        let mut others = self.clone();
+        others.probes.retain(|_, expected| !expected.any);
+        !others.is_empty()
+    }
+
     /// Reads the value of `key`, which is the name of a probe or one of [`EXPECTED_KEYS`].
     fn read_entry<'de, A: MapAccess<'de>>(
         &mut self,

@@ -135,3 +135,21 @@ fn example_without_expect_is_refused() {
     let text = format!("{head}---\n{objects}");
     assert!(load_diagnostics(&text).contains("4 cases have no row in `expect`"));
 }
+
+#[test]
+fn claim_of_row_with_only_any_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "    call: {connected: 4, timeout: 4, endpoints: [nginx-b], seenSource: pod/default/client}\n    \
+         wire:\n    - {on: node-1/eth0, see: \"SYN from pod/default/client\"}\n",
+        "    call: any\n"
+    )));
+}
+
+#[test]
+fn claim_of_row_with_other_expectation_loads() {
+    let text = example_with(
+        "call: {connected: 4, timeout: 4, endpoints: [nginx-b], seenSource: pod/default/client}",
+        "call: any",
+    );
+    assert_eq!(load_diagnostics(&text), "");
+}

@@ -173,8 +173,7 @@ pub fn document(claims: Vec<ClaimLine>) -> Claims {
     }
 }
 
-/// Returns the exit code of `svclab claims` if all cases have a result: 1 if a claim is unsettled,
-/// else 0. A refuted claim is a finding and not a failure.
+/// Returns the exit code of the claims: 1 if a claim is unsettled, else 0. A refuted claim is a finding and not a failure.
 #[must_use]
 pub fn exit_code(claims: &[ClaimLine]) -> u8 {
     let unsettled = |claim: &ClaimLine| matches!(claim.status, ClaimStatus::Unsettled { .. });

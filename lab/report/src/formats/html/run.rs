@@ -11,11 +11,11 @@ use svclab_runner::results::{CaseStatus, Results};
 pub(super) fn render(results: &Results, cases: &[CaseSection]) -> Markup {
     let summary = results.summary;
     let missing = results.count_missing_results();
-    let mut labs: Vec<&str> = cases.iter().map(|case| case.lab.as_str()).collect();
-    labs.dedup();
     let mut kernels: Vec<&str> = cases.iter().map(|case| case.kernel.as_str()).collect();
     kernels.sort_unstable();
     kernels.dedup();
+    // A case that reached no agent has no kernel.
+    kernels.retain(|kernel| !kernel.is_empty());
     html! {
         main #run {
             h1 {

@@ -15,6 +15,7 @@ use crate::cli::output::{
     check_output, has_colour_on_stdout, output_width, print_diagnostics, print_json, print_message,
 };
 use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::exit_code::{BUG, FAILED};
 use svclab_diagnostic::files::Location;
 use svclab_diagnostic::printable::{PrintableWriter, TextKind};
 use svclab_diagnostic::source::MAX_BYTES;
@@ -24,7 +25,8 @@ use svclab_report::claims::{
     Declared, DifferingClaim, Layout, determine_statuses, document, exit_code, find_differing,
     print_claims,
 };
-use svclab_report::results::{Document, SCHEMA};
+use svclab_report::results::{CaseDocument, Document, SCHEMA};
+use svclab_runner::results::{CaseStatus, ErrorKind};
 use svclab_runner::run::{RunInput, SelectedLab, select_labs};
 use svclab_scenario::Scenario;
 use svclab_scenario::reference::DocumentRef;
@@ -40,7 +42,14 @@ pub(crate) fn claims(common: &Common, arguments: &ClaimsArguments) -> CommandRes
         warn_differing(&labs, differing);
     }
     let lines = determine_statuses(&results.cases, &declared);
-    let code = exit_code(&lines);
+    let run_code = results.exit_code();
+    if lines.is_empty() && run_code <= FAILED {
+        return Err(CliError::NothingSelected {
+            message: "nothing was selected: neither a lab nor the results have `claims`".to_owned(),
+            help: None,
+        });
+    }
+    let code = exit_code(&lines).max(run_code);
     match arguments.format {
         ClaimsFormat::Human => check_output(print_claims(
             &lines,
@@ -60,16 +69,20 @@ pub(crate) fn claims(common: &Common, arguments: &ClaimsArguments) -> CommandRes
         ))?,
         ClaimsFormat::Json => print_json(&document(lines))?,
     }
-    if results.exit_code() <= svclab_diagnostic::exit_code::FAILED {
-        return Ok(Outcome::from_code(code));
-    }
-    // Errors of the run are printed instead of a result for the claims.
+    // A case without the expected result, or without a result, may have no claim.
     for case in &results.cases {
-        if let Some(error) = &case.error {
-            print_message(format_args!("error: {}: {}", case.case, error.message));
+        match &case.error {
+            Some(error) => print_message(format_args!("error: {}: {}", case.case, error.message)),
+            None if case.result == CaseStatus::Fail => {
+                print_message(format_args!("error: {}: an expectation failed", case.case));
+            }
+            None => {}
         }
     }
-    Ok(Outcome::from_code(results.exit_code()))
+    if results.interrupted {
+        print_message(format_args!("error: the run was interrupted"));
+    }
+    Ok(Outcome::from_code(code))
 }
 
 /// Results and the labs they belong to.
@@ -132,6 +145,14 @@ fn read_results(
             "the schema is {}, not {}",
             results.schema, SCHEMA
         )));
+    }
+    let has_bug = |case: &CaseDocument| {
+        case.error
+            .as_ref()
+            .is_some_and(|error| error.kind == ErrorKind::Bug)
+    };
+    if results.exit_code() == BUG && !results.cases.iter().any(has_bug) {
+        return Err(refuse(&"the results contradict their `summary` or `begun`"));
     }
     let labs = select_labs(&arguments.selection.names, &common.topologies)
         .map_err(|error| refuse(&error))?;
