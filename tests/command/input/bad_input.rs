@@ -96,6 +96,7 @@ lab_is_refused! {
     fabric_duplicate_route_is_refused: "  hosts:" => "  fabric: {routes: [{to: 10.9.0.0/24, via: node-1}, {to: 10.9.0.0/24, via: node-1}]}\n  hosts:";
     balancer_duplicate_backend_is_refused: "  probes:" => "  loadBalancers: {lb: {service: default/web, target: pods, scheduler: foo, backends: [node-1, node-1]}}\n  probes:";
     ipvs_unknown_scheduler_is_refused: "kubeProxy: {version" => "kubeProxy: {mode: ipvs, ipvsScheduler: foo, version";
+    kube_proxy_reserved_flags_are_refused: "kubeProxy: {version" => "kubeProxy: {args: [--proxy-mode, ipvs, --v=2, --config=x], version";
     host_with_name_of_node_is_refused: "    laptop: {address: 203.0.113.9/24}" => "    node-1: {address: 203.0.113.9/24}";
 }
 

@@ -3,7 +3,7 @@
 use super::balancer::IPVS_SCHEDULERS;
 use super::problem::{Problem, place};
 use svclab_rules::kube_proxy::history::{NFT_INTERFACES_BY_NAME, NFTABLES_MODE, PRIMARY_ADDRESS};
-use svclab_rules::kube_proxy::{DetectLocalMode, KubeProxy, Mode, NodePortAddress};
+use svclab_rules::kube_proxy::{DetectLocalMode, KubeProxy, Mode, NodePortAddress, reserved_flag};
 use svclab_scenario::lab::LabSpec;
 use svclab_scenario::tree::PathSegment;
 
@@ -20,6 +20,7 @@ pub(super) fn check_kube_proxies(spec: &LabSpec, problems: &mut Vec<Problem>) {
 }
 
 fn check_kube_proxy(proxy: &KubeProxy, path: &[PathSegment], problems: &mut Vec<Problem>) {
+    check_args(proxy, path, problems);
     let version = proxy.version;
     let mut add_problem = |field: &str, message: String, help: String| {
         let mut problem = Problem::in_lab(place!["spec"], message).with_help(help);
@@ -109,6 +110,25 @@ fn check_kube_proxy(proxy: &KubeProxy, path: &[PathSegment], problems: &mut Vec<
             ),
             format!("use v1.{since} or newer, or detect local traffic by clusterCIDR"),
         );
+    }
+}
+
+/// Reports flags in `args` that would contradict the fields of the lab.
+fn check_args(proxy: &KubeProxy, path: &[PathSegment], problems: &mut Vec<Problem>) {
+    for (index, argument) in proxy.args.iter().enumerate() {
+        let Some(flag) = reserved_flag(argument) else {
+            continue;
+        };
+        let path = path.iter().cloned().chain(["args".into(), index.into()]);
+        let message = format!(
+            "`args` cannot contain `--{}`: svclab sets the flag",
+            flag.name
+        );
+        let help = match flag.field {
+            Some(field) => format!("write `{field}` under `kubeProxy`"),
+            None => "remove the flag".to_owned(),
+        };
+        problems.push(Problem::at_path(path.collect(), message).with_help(help));
     }
 }
 

@@ -11,6 +11,52 @@ use crate::kube_proxy::version::change::VersionRange;
 /// `pkg/features/kube_features.go`, v1.30.5, v1.31.0.)
 pub(super) const NFTABLES_GATED: VersionRange = VersionRange::until(30);
 
+/// Flags that svclab writes itself, or that select another source of the configuration. Each has the
+/// field of `kubeProxy` that sets the flag; `None` if no field does.
+const RESERVED_FLAGS: [(&str, Option<&str>); 19] = [
+    ("master", None),
+    ("kubeconfig", None),
+    ("config", None),
+    ("hostname-override", None),
+    ("proxy-mode", Some("mode")),
+    ("iptables-masquerade-bit", Some("masqueradeBit")),
+    ("cluster-cidr", Some("clusterCIDR")),
+    ("masquerade-all", Some("masqueradeAll")),
+    ("nodeport-addresses", Some("nodePortAddresses")),
+    ("ipvs-scheduler", Some("ipvsScheduler")),
+    ("ipvs-strict-arp", Some("strictARP")),
+    ("detect-local-mode", Some("detectLocalMode")),
+    ("pod-bridge-interface", Some("bridgeInterface")),
+    ("pod-interface-name-prefix", Some("interfaceNamePrefix")),
+    ("ipvs-tcp-timeout", Some("tcpTimeout")),
+    ("ipvs-tcpfin-timeout", Some("tcpFinTimeout")),
+    ("ipvs-udp-timeout", Some("udpTimeout")),
+    ("iptables-localhost-nodeports", Some("localhostNodePorts")),
+    ("conntrack-tcp-be-liberal", Some("tcpBeLiberal")),
+];
+
+/// Flag that `args` must not contain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReservedFlag {
+    /// Name without dashes: `proxy-mode`.
+    pub name: &'static str,
+    /// Field of `kubeProxy` that sets the flag. `None` if no field does.
+    pub field: Option<&'static str>,
+}
+
+/// Returns the flag of an argument, `--flag=value` or `--flag`, if `args` must not contain the flag.
+/// kube-proxy accepts `_` for `-` in names of flags (k8s.io/component-base v0.36.0,
+/// `cli/flag/flags.go`, `WordSepNormalizeFunc`).
+#[must_use]
+pub fn reserved_flag(argument: &str) -> Option<ReservedFlag> {
+    let flag = argument.strip_prefix("--")?;
+    let name = flag.split('=').next()?.replace('_', "-");
+    let (name, field) = RESERVED_FLAGS
+        .into_iter()
+        .find(|(known, _)| *known == name)?;
+    Some(ReservedFlag { name, field })
+}
+
 /// Returns the flags that make a kube-proxy on `node` behave as `proxy` configures. `api` is the
 /// address of the API server.
 #[must_use]
@@ -84,4 +130,29 @@ pub fn flags(proxy: &KubeProxy, node: &str, api: SocketAddr) -> Vec<String> {
     }
     arguments.extend(proxy.args.iter().cloned());
     arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_flag_every_spelling_is_found() {
+        for argument in ["--proxy-mode=ipvs", "--proxy-mode", "--proxy_mode=ipvs"] {
+            let expected = ReservedFlag {
+                name: "proxy-mode",
+                field: Some("mode"),
+            };
+            assert_eq!(reserved_flag(argument), Some(expected), "{argument}");
+        }
+        for argument in [
+            "ipvs",
+            "--v=2",
+            "--proxy-mode-x=1",
+            "-v",
+            "--iptables-sync-period=5s",
+        ] {
+            assert_eq!(reserved_flag(argument), None, "{argument}");
+        }
+    }
 }
