@@ -97,6 +97,7 @@ lab_is_refused! {
     balancer_duplicate_backend_is_refused: "  probes:" => "  loadBalancers: {lb: {service: default/web, target: pods, scheduler: foo, backends: [node-1, node-1]}}\n  probes:";
     ipvs_unknown_scheduler_is_refused: "kubeProxy: {version" => "kubeProxy: {mode: ipvs, ipvsScheduler: foo, version";
     kube_proxy_reserved_flags_are_refused: "kubeProxy: {version" => "kubeProxy: {args: [--proxy-mode, ipvs, --v=2, --config=x], version";
+    by_hand_shell_syntax_is_refused: "leftovers: {iptables: []}" => "byHand: {commands: [\"echo 0 > /proc/sys/net/ipv4/ip_forward\"]}";
     host_with_name_of_node_is_refused: "    laptop: {address: 203.0.113.9/24}" => "    node-1: {address: 203.0.113.9/24}";
 }
 

@@ -25,6 +25,12 @@ pub fn node_commands(cluster: &Cluster, problems: &mut Vec<Problem>) -> Vec<Node
         }
         for (index, line) in node.by_hand.commands.iter().enumerate() {
             match shlex::split(line).filter(|words| !words.is_empty()) {
+                Some(command)
+                    if command[0] != "nft"
+                        && let Some(operator) = find_shell_operator(line) =>
+                {
+                    problems.push(operator_problem(node, index, operator));
+                }
                 Some(command) => commands.push(NodeCommand {
                     namespace: node.name.clone(),
                     command,
@@ -57,6 +63,39 @@ fn command_problem(node: &Node, index: usize, line: &str) -> Problem {
     .with_help("write a program and its arguments, with closed quotes".to_owned())
 }
 
+/// Returns the first part of a command that only a shell interprets: an unquoted `>`, `|`, `;`, `&` or
+/// a command substitution. `nft` has these characters in its own syntax, and reports others.
+fn find_shell_operator(line: &str) -> Option<&str> {
+    const OPERATORS: [char; 6] = ['>', '<', '|', ';', '&', '`'];
+    let mut quote = None;
+    let mut characters = line.char_indices();
+    while let Some((index, character)) = characters.next() {
+        match (quote, character) {
+            (None | Some('"'), '\\') => {
+                characters.next();
+            }
+            (None, '\'' | '"') => quote = Some(character),
+            (Some(open), _) if open == character => quote = None,
+            (None, '$') if line[index..].starts_with("$(") => return Some("$("),
+            (None, _) if OPERATORS.contains(&character) => {
+                let rest = &line[index..];
+                let end = rest.find(|next| !OPERATORS.contains(&next));
+                return Some(&rest[..end.unwrap_or(rest.len())]);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn operator_problem(node: &Node, index: usize, operator: &str) -> Problem {
+    Problem::in_lab(
+        place!["spec", "nodes", &node.name, "byHand", "commands", index],
+        format!("no shell runs the command, so `{operator}` would be an argument"),
+    )
+    .with_help("write `sh -c '…'` for a shell, or quote the argument".to_owned())
+}
+
 /// Returns the lines with `COMMIT` after each table.
 fn commit_tables(lines: &[String]) -> String {
     let mut text = String::new();
@@ -83,6 +122,28 @@ fn commit_tables(lines: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn find_shell_operator_quoted_text_is_no_operator() {
+        for (line, expected) in [
+            ("echo 0 > /proc/sys/net/ipv4/ip_forward", Some(">")),
+            ("echo 0 >>/tmp/x", Some(">>")),
+            ("ip link 2>&1", Some(">&")),
+            ("ip link || true", Some("||")),
+            ("ip link; ip route", Some(";")),
+            ("ip link && ip route", Some("&&")),
+            ("sleep 1 &", Some("&")),
+            ("ip link set $(hostname) up", Some("$(")),
+            ("ip link set `hostname` up", Some("`")),
+            ("sh -c 'echo 0 > /proc/sys/net/ipv4/ip_forward'", None),
+            (r#"sh -c "a; b" 'c'"#, None),
+            (r#"sh -c "a \" ; b""#, None),
+            (r"tc filter add \; x", None),
+            ("sysctl -w net.ipv4.ip_forward=0", None),
+        ] {
+            assert_eq!(find_shell_operator(line), expected, "{line}");
+        }
+    }
 
     #[test]
     fn commit_tables_adds_commit_once_per_table() {
