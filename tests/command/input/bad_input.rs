@@ -98,6 +98,7 @@ lab_is_refused! {
     ipvs_unknown_scheduler_is_refused: "kubeProxy: {version" => "kubeProxy: {mode: ipvs, ipvsScheduler: foo, version";
     kube_proxy_reserved_flags_are_refused: "kubeProxy: {version" => "kubeProxy: {args: [--proxy-mode, ipvs, --v=2, --config=x], version";
     by_hand_shell_syntax_is_refused: "leftovers: {iptables: []}" => "byHand: {commands: [\"echo 0 > /proc/sys/net/ipv4/ip_forward\"]}";
+    pod_with_address_of_bridge_is_refused: "podIP: 10.244.1.10" => "podIP: 10.244.1.1";
     host_with_name_of_node_is_refused: "    laptop: {address: 203.0.113.9/24}" => "    node-1: {address: 203.0.113.9/24}";
 }
 

@@ -34,6 +34,7 @@ pub use names::{NameError, ObjectName, Reference};
 pub use problem::place;
 pub use problem::{DocumentPath, Problem};
 pub use serving::ServedPort;
+pub(crate) use subnets::first_host;
 pub use subnets::{Member, Subnet};
 
 /// Namespace of the fabric, in plans and in output for users.

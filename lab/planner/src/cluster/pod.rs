@@ -6,6 +6,7 @@ use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 
 use super::problem::{DocumentPath, Problem, object_ref, place};
+use super::subnets::first_host;
 use super::{Node, Pod};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_scenario::endpoints::declared_ports;
@@ -161,7 +162,16 @@ fn misplaced_address_problem(
         return Some(problem_at(location, message, Some(help)));
     };
     if cidr.contains(ip) {
-        return None;
+        let is_bridge = !is_routed && first_host(*cidr).is_some_and(|bridge| bridge.ip() == ip);
+        return is_bridge.then(|| {
+            let message =
+                format!("{ip} is the address of the bridge of node `{node}` in its podCIDR {cidr}");
+            problem_at(
+                location,
+                message,
+                Some(format!("give pod `{name}` another address")),
+            )
+        });
     }
     let message =
         format!("the pod's address {ip} is outside {cidr}, the podCIDR of its node `{node}`");

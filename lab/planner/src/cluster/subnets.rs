@@ -43,6 +43,16 @@ pub fn network_of(address: IpNetwork) -> IpNetwork {
     IpNetwork::new(address.network(), address.prefix()).unwrap_or(address)
 }
 
+/// Returns the first host address of a pod network, which the node's bridge has.
+#[must_use]
+pub(crate) fn first_host(cidr: IpNetwork) -> Option<IpNetwork> {
+    let first: IpAddr = match cidr {
+        IpNetwork::V4(cidr) => cidr.nth(1)?.into(),
+        IpNetwork::V6(cidr) => cidr.iter().nth(1)?.into(),
+    };
+    IpNetwork::new(first, cidr.prefix()).ok()
+}
+
 /// Whether two networks share an address.
 #[must_use]
 pub fn has_overlap(left: IpNetwork, right: IpNetwork) -> bool {

@@ -91,6 +91,18 @@ test_replaced! {
     health_check_node_port_out_of_range_is_refused:
         "healthCheckNodePort: 30100" =>
         "healthCheckNodePort: -1";
+    service_port_given_twice_is_refused:
+        "  - {name: https, port: 443, targetPort: https, nodePort: 30443}" =>
+        "  - {name: https, port: 443, targetPort: https, nodePort: 30443}\n  \
+         - {name: other, port: 443, targetPort: https}";
+    node_port_of_health_check_is_refused:
+        "healthCheckNodePort: 30100" =>
+        "healthCheckNodePort: 30443";
+    node_port_of_two_services_is_refused:
+        "---\napiVersion: v1\nkind: Service\n" =>
+        "---\napiVersion: v1\nkind: Service\nmetadata: {name: other}\nspec:\n  type: NodePort\n  \
+         clusterIP: 10.96.0.11\n  selector: {app: nginx}\n  ports: [{port: 80, targetPort: https, \
+         nodePort: 30443}]\n---\napiVersion: v1\nkind: Service\n";
     case_without_row_is_refused: "rpFilter: [0, 1]}" => "rpFilter: 0}";
     unreached_row_is_refused: "{policy: Cluster, rpFilter: [0, 1]}" => "{policy: [Local]}";
     row_with_unknown_axis_or_value_is_refused:

@@ -8,7 +8,7 @@ use sha1::{Digest, Sha1};
 
 use crate::build::topology::fabric::UPLINK;
 use crate::build::topology::{Port, Topology, default_destination};
-use crate::cluster::{Cluster, Node, Pod};
+use crate::cluster::{Cluster, Node, Pod, first_host};
 use svclab_model::plan::{LinkKind, Mac};
 
 /// Bridge of flannel's CNI plugin.
@@ -121,15 +121,6 @@ fn connect_by_route(topology: &mut Topology, node: &Node, pod: &Pod) {
             UPLINK,
         );
     }
-}
-
-/// Returns the first host address of a pod network, which the bridge uses.
-fn first_host(cidr: IpNetwork) -> Option<IpNetwork> {
-    let first: IpAddr = match cidr {
-        IpNetwork::V4(cidr) => cidr.nth(1)?.into(),
-        IpNetwork::V6(cidr) => cidr.iter().nth(1)?.into(),
-    };
-    IpNetwork::new(first, cidr.prefix()).ok()
 }
 
 fn digest(pod: &Pod) -> String {

@@ -3,19 +3,22 @@
 //! No API server returns such an object (Kubernetes v1.36.2):
 //!
 //! - Of a Service, the API server refuses both (`pkg/apis/core/validation/validation.go`,
-//!   `ValidateServiceClusterIPsRelatedFields` and `ValidateLoadBalancerStatus`).
+//!   `ValidateServiceClusterIPsRelatedFields`, `ValidateLoadBalancerStatus` and
+//!   `ValidateService`), and a node port in use (`pkg/registry/core/service/storage/alloc.go`).
 //! - Of a Node or a Pod, the API server replaces the list by the single field
 //!   (`pkg/apis/core/v1/conversion.go`).
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 
-use crate::check::objects::fields::with_field_span;
+use crate::check::objects::fields::{field_span, full_name, with_field_span};
 use crate::objects::{Object, Objects};
 use crate::sink::Sink;
 use crate::yaml::tree::PathSegment;
 use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Span;
 use svclab_diagnostic::suggest::{did_you_mean, format_list};
 
 const PHASES: &[&str] = &["Pending", "Running", "Succeeded", "Failed", "Unknown"];
@@ -31,6 +34,91 @@ pub(crate) fn check_contradictions(objects: &Objects, sink: &mut Sink) {
     }
     for service in &objects.services {
         self::check_service(service, sink);
+        check_port_numbers(service, sink);
+    }
+    check_node_ports(&objects.services, sink);
+}
+
+/// Refuses two ports of a service with the same number and protocol.
+fn check_port_numbers(service: &Object<Service>, sink: &mut Sink) {
+    let mut known: HashMap<(i32, &str), usize> = HashMap::new();
+    let ports = service
+        .value
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.ports.as_ref());
+    for (index, port) in ports.into_iter().flatten().enumerate() {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        if let Some(first) = known.get(&(port.port, protocol)) {
+            let error = Diagnostic::error(format!(
+                "service `{}` has port {}/{protocol} twice",
+                full_name(service),
+                port.port
+            ));
+            let field =
+                |index: usize| field_span(service, crate::path!["spec", "ports", index, "port"]);
+            sink.push(with_both_spans(error, field(index), field(*first)));
+        } else {
+            known.insert((port.port, protocol), index);
+        }
+    }
+}
+
+/// Refuses a node port that two ports of services have.
+fn check_node_ports(services: &[Object<Service>], sink: &mut Sink) {
+    let mut known: HashMap<(i32, &str), (String, Option<Span>)> = HashMap::new();
+    for service in services {
+        let Some(spec) = &service.value.spec else {
+            continue;
+        };
+        if !matches!(spec.type_.as_deref(), Some("NodePort" | "LoadBalancer")) {
+            continue;
+        }
+        let name = full_name(service);
+        let ports = spec
+            .ports
+            .iter()
+            .flatten()
+            .enumerate()
+            .map(|(index, port)| {
+                let protocol = port.protocol.as_deref().unwrap_or("TCP");
+                let owner = format!("port {} of service `{name}`", port.port);
+                let path = crate::path!["spec", "ports", index, "nodePort"].to_vec();
+                (port.node_port, protocol, owner, path)
+            });
+        // kube-proxy serves health checks over HTTP.
+        let health = (
+            spec.health_check_node_port,
+            "TCP",
+            format!("the health check of service `{name}`"),
+            crate::path!["spec", "healthCheckNodePort"].to_vec(),
+        );
+        for (number, protocol, owner, path) in ports.chain([health]) {
+            let Some(number) = number.filter(|number| *number != 0) else {
+                continue;
+            };
+            let span = field_span(service, &path);
+            if let Some((first, first_span)) = known.get(&(number, protocol)) {
+                let error = Diagnostic::error(format!(
+                    "node port {number}/{protocol} of {owner} is already used by {first}"
+                ));
+                sink.push(with_both_spans(error, span, *first_span));
+            } else {
+                known.insert((number, protocol), (owner, span));
+            }
+        }
+    }
+}
+
+fn with_both_spans(error: Diagnostic, span: Option<Span>, first: Option<Span>) -> Diagnostic {
+    let error = error.with_help("use another port");
+    let error = match span {
+        Some(span) => error.with_position(span, ""),
+        None => error,
+    };
+    match first {
+        Some(first) => error.with_related(first, "the first use"),
+        None => error,
     }
 }
 

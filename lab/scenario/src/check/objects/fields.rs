@@ -76,12 +76,12 @@ fn warn_external_names(objects: &Objects, sink: &mut Sink) {
 }
 
 /// Returns `NAMESPACE/NAME`.
-fn full_name<T>(object: &Object<T>) -> String {
+pub(crate) fn full_name<T>(object: &Object<T>) -> String {
     format!("{}/{}", object.namespace, object.name)
 }
 
 /// Returns the span of an object's field, or of its nearest written ancestor.
-fn field_span<T>(object: &Object<T>, path: &[PathSegment]) -> Option<Span> {
+pub(crate) fn field_span<T>(object: &Object<T>, path: &[PathSegment]) -> Option<Span> {
     let tree: &Tree = object.tree.as_ref()?;
     let node = tree.nearest(path);
     Some(match (tree.node_at(path), path.split_last()) {
