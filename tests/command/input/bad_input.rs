@@ -96,9 +96,13 @@ lab_is_refused! {
     fabric_duplicate_route_is_refused: "  hosts:" => "  fabric: {routes: [{to: 10.9.0.0/24, via: node-1}, {to: 10.9.0.0/24, via: node-1}]}\n  hosts:";
     balancer_duplicate_backend_is_refused: "  probes:" => "  loadBalancers: {lb: {service: default/web, target: pods, scheduler: foo, backends: [node-1, node-1]}}\n  probes:";
     ipvs_unknown_scheduler_is_refused: "kubeProxy: {version" => "kubeProxy: {mode: ipvs, ipvsScheduler: foo, version";
-    kube_proxy_reserved_flags_are_refused: "kubeProxy: {version" => "kubeProxy: {args: [--proxy-mode, ipvs, --v=2, --config=x], version";
-    by_hand_shell_syntax_is_refused: "leftovers: {iptables: []}" => "byHand: {commands: [\"echo 0 > /proc/sys/net/ipv4/ip_forward\"]}";
+    host_with_name_of_loopback_is_refused: "    laptop: {address" => "    lo: {address";
+    host_unspecified_address_is_refused: "203.0.113.9/24" => "0.0.0.0/24";
+    node_broadcast_address_is_refused: "192.168.50.11" => "192.168.50.255";
     pod_with_address_of_bridge_is_refused: "podIP: 10.244.1.10" => "podIP: 10.244.1.1";
+    pod_cidr_ipv6_without_address_is_refused: "podCIDR: 10.244.1.0/24" => "podCIDRs: [10.244.1.0/24, \"fd00:1::/64\"]";
+    by_hand_shell_syntax_is_refused: "leftovers: {iptables: []}" => "byHand: {commands: [\"echo 0 > /proc/sys/net/ipv4/ip_forward\"]}";
+    kube_proxy_reserved_flags_are_refused: "kubeProxy: {version" => "kubeProxy: {args: [--proxy-mode, ipvs, --v=2, --config=x], version";
     host_with_name_of_node_is_refused: "    laptop: {address: 203.0.113.9/24}" => "    node-1: {address: 203.0.113.9/24}";
 }
 
@@ -182,15 +186,23 @@ fn node_sysctl_missing_in_kernel_exits_3() {
 /// A counter that another kernel may have; the counter would never grow.
 #[test]
 fn expected_counter_missing_in_kernel_exits_3() {
-    let row = "  - when: {policy: Local}\n";
-    let counter =
-        format!("{row}    counters: [{{on: node-1, counter: IpForwDatagram, grows: 0}}]\n");
-    check_failing_case(
+    check_counter(
         "expected_counter_missing_in_kernel_exits_3",
-        row,
-        &counter,
+        "TcpExtZzzzzzzzzzzzzzzzzz",
         3,
     );
+}
+
+#[test]
+fn expected_counter_misspelt_exits_2() {
+    check_counter("expected_counter_misspelt_exits_2", "IpForwDatagram", 2);
+}
+
+/// Runs a case that expects a counter.
+fn check_counter(name: &str, counter: &str, code: i32) {
+    let row = "  - when: {policy: Local}\n";
+    let expected = format!("{row}    counters: [{{on: node-1, counter: {counter}, grows: 0}}]\n");
+    check_failing_case(name, row, &expected, code);
 }
 
 /// Runs a case of the good lab with one text replaced. Compares the output with the named snapshot.

@@ -5,7 +5,8 @@ use std::fs;
 
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
-use svclab_model::protocol::{Failure, FailureKind};
+use svclab_diagnostic::suggest::did_you_mean;
+use svclab_model::protocol::{Failure, FailureKind, NSTAT, RejectedInput};
 
 /// Files with the counters. `/proc/net` would show those of the process's first thread.
 const COUNTER_FILES: [&str; 2] = [
@@ -36,15 +37,34 @@ pub(crate) fn check(
     namespace: &str,
 ) -> Result<(), Failure> {
     let mut named = named.into_iter().flatten();
-    match named.find(|name| !counters.contains_key(*name) && !is_printed_only_if_nonzero(name)) {
-        None => Ok(()),
-        Some(name) => Err(Failure {
+    let missing =
+        named.find(|name| !counters.contains_key(*name) && !is_printed_only_if_nonzero(name));
+    let Some(name) = missing else {
+        return Ok(());
+    };
+    let message = format!("the kernel has no counter `{name}` in {namespace}");
+    // Another kernel may have a counter without a similar name.
+    let Some(similar) = did_you_mean(name, counters.keys().map(String::as_str)) else {
+        return Err(Failure {
             kind: FailureKind::Machine,
-            message: format!("the kernel has no counter `{name}` in {namespace}"),
+            message,
             remedy: Some("use a name that `nstat -az` prints, or another kernel".to_owned()),
             rejected: None,
-        }),
-    }
+        });
+    };
+    Err(Failure {
+        kind: FailureKind::Input,
+        rejected: Some(Box::new(RejectedInput {
+            namespace: namespace.to_owned(),
+            program: NSTAT.to_owned(),
+            line: name.clone(),
+            line_number: 0,
+            related_lines: Vec::new(),
+            message: similar.clone(),
+        })),
+        message,
+        remedy: Some(similar),
+    })
 }
 
 /// Whether the kernel prints the counter only when it exceeds 0 (Linux v6.12, `net/ipv4/proc.c`,
@@ -129,5 +149,16 @@ mod tests {
             diff(&before, &after),
             BTreeMap::from([("a".to_owned(), 3), ("c".to_owned(), 2)])
         );
+    }
+
+    #[test]
+    fn misspelt_counter_is_error_of_input() {
+        let known = BTreeMap::from([("TcpOutRsts".to_owned(), 0)]);
+        let kind = |name: &str| {
+            let named = BTreeSet::from([name.to_owned()]);
+            check(Some(&named), &known, "node-1").unwrap_err().kind
+        };
+        assert_eq!(kind("TcpOutRst"), FailureKind::Input);
+        assert_eq!(kind("TcpExtNoSuch"), FailureKind::Machine);
     }
 }

@@ -451,7 +451,8 @@ pub struct RejectedInput {
     /// Namespace for which the input was loaded.
     pub namespace: String,
     /// Program that rejected the line. If the agent configured the kernel itself, this is the
-    /// equivalent command: `sysctl`, `ip route`, `ip rule`, `ip addr` or `ipvsadm`.
+    /// equivalent command: `sysctl`, `ip route`, `ip rule`, `ip addr` or `ipvsadm`. For a counter
+    /// that the kernel lacks, `nstat`.
     pub program: String,
     /// Rejected line. If the agent configured the kernel itself, these are the arguments of the
     /// equivalent command. Empty if the error names no line.
@@ -469,6 +470,8 @@ pub struct RejectedInput {
 
 /// Value of [`RejectedInput::program`] for sysctls, which the agent writes itself.
 pub const SYSCTL: &str = "sysctl";
+/// Value of [`RejectedInput::program`] for kernel counters. The line is the name of a counter.
+pub const NSTAT: &str = "nstat";
 /// Value of [`RejectedInput::program`] for routes, which the agent adds itself.
 pub const IP_ROUTE: &str = "ip route";
 /// Value of [`RejectedInput::program`] for routing rules, which the agent adds itself.

@@ -13,7 +13,7 @@ use super::node::build_node;
 use super::pod::build_pod;
 use super::problem::{Problem, place};
 use super::serving::{ServerCandidates, served_ports};
-use super::subnets::{build_subnets, network_of};
+use super::subnets::{build_subnets, network_of, unusable_reason};
 use super::{Cluster, FABRIC, Fabric, Host, INTERNET, Node, Pod};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_rules::objects::{self, Service, ServiceCidr};
@@ -183,6 +183,15 @@ fn build_hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> V
         );
     }
     for (name, host) in &spec.hosts {
+        if let Some(reason) = unusable_reason(host.address) {
+            problems.push(Problem::in_lab(
+                place!["spec", "hosts", name, "address"],
+                format!(
+                    "host `{name}` cannot have the address {}: {reason}",
+                    host.address.ip()
+                ),
+            ));
+        }
         if let Some(index) = host.ports.iter().position(|port| *port == 0) {
             problems.push(
                 Problem::in_lab(
@@ -206,11 +215,17 @@ fn build_hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> V
 /// `include/uapi/linux/if.h`, `IFNAMSIZ`).
 const MAX_VNI: u32 = 9_999_999;
 
-const SHARED_NAMES: &str =
-    "use another name: it must be unique among nodes, hosts, `fabric` and `internet`";
+const SHARED_NAMES: &str = "use another name: it must be unique among nodes, hosts, `fabric` and `internet`, and the \
+     router needs `lo`, `all`, `default` and `br0`, `br1`, …";
 
+/// Whether a name is in use. The router has an interface for each machine, next to `lo` and its
+/// bridges, and the sysctls of interfaces have the entries `all` and `default` (Linux v6.12,
+/// `net/ipv4/devinet.c`, `devinet_init_net`).
 fn is_reserved(name: &str) -> bool {
-    [FABRIC, INTERNET].contains(&name)
+    let is_bridge = name
+        .strip_prefix("br")
+        .is_some_and(|number| number.parse::<usize>().is_ok());
+    is_bridge || [FABRIC, INTERNET, "lo", "all", "default"].contains(&name)
 }
 
 /// Reports nodes that do not meet the requirements of components.
@@ -252,6 +267,22 @@ fn check_component_requirements(
                 .with_help(
                     "add `spec: {podCIDR: 10.244.1.0/24}`, the network of its pods' addresses"
                         .to_owned(),
+                ),
+            );
+        }
+        let v6_cidr = node.pod_cidrs.iter().find(|network| network.is_ipv6());
+        if let Some(network) = v6_cidr.filter(|_| node.addresses.iter().all(IpNetwork::is_ipv4)) {
+            problems.push(
+                Problem::new(
+                    document(),
+                    place!["spec", "podCIDR"],
+                    format!(
+                        "node `{}` has the IPv6 podCIDR {network}, but no IPv6 address",
+                        node.name
+                    ),
+                )
+                .with_help(
+                    "add an InternalIP with an IPv6 address to `status.addresses`".to_owned(),
                 ),
             );
         }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::Node;
 use super::problem::{DocumentPath, Problem, object_ref, place};
-use super::subnets::{default_network, network_of};
+use super::subnets::{default_network, network_of, unusable_reason};
 use svclab_scenario::lab::{FabricKind, LabSpec};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
@@ -63,7 +63,15 @@ pub(super) fn build_node(
                 problem.with_help("use a subnet that contains the node's InternalIP".to_owned()),
             );
         }
-        addresses.push(IpNetwork::new(ip, subnet.prefix()).unwrap_or_else(|_| ip.into()));
+        let address = IpNetwork::new(ip, subnet.prefix()).unwrap_or_else(|_| ip.into());
+        if let Some(reason) = unusable_reason(address) {
+            problems.push(Problem::new(
+                document.clone(),
+                place!["status", "addresses", index, "address"],
+                format!("node `{name}` cannot have the address {ip}: {reason}"),
+            ));
+        }
+        addresses.push(address);
     }
     if addresses.is_empty() {
         problems.push(

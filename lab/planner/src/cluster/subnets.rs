@@ -53,6 +53,26 @@ pub(crate) fn first_host(cidr: IpNetwork) -> Option<IpNetwork> {
     IpNetwork::new(first, cidr.prefix()).ok()
 }
 
+/// Returns the reason why no machine can have an address in its subnet. `None` if a machine can.
+pub(super) fn unusable_reason(address: IpNetwork) -> Option<&'static str> {
+    let ip = address.ip();
+    let is_broadcast = match address {
+        IpNetwork::V4(network) => {
+            network.ip().is_broadcast()
+                || network.prefix() < 31 && network.ip() == network.broadcast()
+        }
+        IpNetwork::V6(_) => false,
+    };
+    [
+        (ip.is_unspecified(), "it is the unspecified address"),
+        (ip.is_loopback(), "it is a loopback address"),
+        (ip.is_multicast(), "it is a multicast address"),
+        (is_broadcast, "it is a broadcast address"),
+    ]
+    .into_iter()
+    .find_map(|(is_unusable, reason)| is_unusable.then_some(reason))
+}
+
 /// Whether two networks share an address.
 #[must_use]
 pub fn has_overlap(left: IpNetwork, right: IpNetwork) -> bool {
@@ -204,6 +224,26 @@ pub(super) fn build_subnets(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unusable_reason_of_special_addresses() {
+        for (address, is_usable) in [
+            ("10.0.0.1/24", true),
+            ("10.0.0.255/24", false),
+            ("10.0.0.255/16", true),
+            ("10.0.0.1/31", true),
+            ("0.0.0.0/24", false),
+            ("255.255.255.255/24", false),
+            ("224.0.0.1/24", false),
+            ("127.0.0.2/24", false),
+            ("::/64", false),
+            ("ff02::1/64", false),
+            ("fd00::ffff/64", true),
+        ] {
+            let reason = unusable_reason(address.parse().unwrap());
+            assert_eq!(reason.is_none(), is_usable, "{address}: {reason:?}");
+        }
+    }
 
     #[test]
     fn first_free_address_skips_taken_addresses() {

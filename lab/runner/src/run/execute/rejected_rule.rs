@@ -1,18 +1,38 @@
-//! Finds a rule that a kernel rejected in the lab file.
+//! Finds a rule or a counter that a kernel rejected in the lab file.
 
 use crate::kernel::KernelError;
 use crate::results::{ErrorKind, RunError};
 use crate::run::prepare::{Prepared, problems_to_diagnostics};
 use svclab_diagnostic::Rendering;
+use svclab_model::protocol::NSTAT;
 use svclab_planner::cluster::{Problem, place};
 
-/// Returns an error that shows a rejected rule at its location in the lab file. `None` if the lab
-/// file does not contain the rule.
+/// Returns an error that shows a rejected rule or counter at its location in the lab file. `None` if the lab
+/// file contains neither.
 pub(super) fn locate_in_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
     let KernelError::RequestFailed(failure) = error else {
         return None;
     };
     let rejected = failure.rejected.as_ref()?;
+    if rejected.program == NSTAT {
+        let row = &prepared.case.expected().expected.counters;
+        let index = row
+            .iter()
+            .position(|counter| counter.counter == rejected.line)?;
+        let place = place![
+            "spec",
+            "expect",
+            prepared.case.row,
+            "counters",
+            index,
+            "counter"
+        ];
+        let problem = Problem::in_lab(place, failure.message.clone());
+        return Some(render(
+            prepared,
+            problem.with_help(rejected.message.clone()),
+        ));
+    }
     let node = prepared
         .cluster
         .nodes
@@ -32,6 +52,11 @@ pub(super) fn locate_in_lab(prepared: &Prepared, error: &KernelError) -> Option<
         ),
     )
     .with_help(format!("it printed: {}", rejected.message));
+    Some(render(prepared, problem))
+}
+
+/// Returns the error of a problem in the lab file.
+fn render(prepared: &Prepared, problem: Problem) -> RunError {
     let diagnostics = problems_to_diagnostics(&prepared.case, &[problem]);
     let message = prepared
         .sources
@@ -39,9 +64,9 @@ pub(super) fn locate_in_lab(prepared: &Prepared, error: &KernelError) -> Option<
         .iter()
         .map(|diagnostic| diagnostic.render(&prepared.sources, Rendering::default()))
         .collect::<String>();
-    Some(RunError {
+    RunError {
         kind: ErrorKind::Input,
         message: message.trim_end().to_owned(),
         remedy: None,
-    })
+    }
 }
