@@ -6,6 +6,7 @@ mod analysis;
 mod command;
 mod confined;
 mod evidence;
+mod programs;
 mod running;
 mod start;
 mod support;
