@@ -138,7 +138,9 @@ impl Cause {
             }
             PathEnd::NotReceived => Self::NotReceived {
                 interface: hop.crossings.last().map(|seen| seen.interface.clone()),
-                fault: last.and_then(LastHop::link),
+                // A tunnel packet that no interface carried waits for the hardware address of the
+                // tunnel end.
+                fault: last.and_then(|last| last.link().or_else(|| last.vxlan_remote_unsent())),
             },
             PathEnd::Waiting(neighbour) => Self::Waiting {
                 neighbour: *neighbour,

@@ -330,6 +330,14 @@ impl<'a> LastHop<'a> {
         })
     }
 
+    /// Returns the tunnel end of a packet that only the VXLAN interface carried.
+    pub(super) fn vxlan_remote_unsent(self) -> Option<Fault> {
+        let (interface, ..) = self.tunnel()?;
+        let last = self.hop.crossings.last()?;
+        let is_unsent = last.interface == interface;
+        is_unsent.then(|| self.vxlan_remote()).flatten()
+    }
+
     /// Returns the VXLAN interface if it has no entry for the next hop, and no tunnel end to which it
     /// could send a request for the hardware address.
     pub(super) fn vxlan_neighbour(self) -> Option<Fault> {
