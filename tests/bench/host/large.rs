@@ -64,7 +64,7 @@ struct Variant {
     /// Number of services with two endpoints for which kube-proxy writes 20,000 rules.
     services: usize,
     /// Command that adds the rule.
-    fault: &'static [&'static str],
+    fault: &'static str,
 }
 
 const VARIANTS: [Variant; 3] = [
@@ -73,52 +73,21 @@ const VARIANTS: [Variant; 3] = [
         mode: "iptables",
         backend: "nft",
         services: 2_500,
-        fault: &[
-            "iptables-nft",
-            "-t",
-            "nat",
-            "-I",
-            "KUBE-SERVICES",
-            "-d",
-            "10.96.0.10/32",
-            "-j",
-            "RETURN",
-        ],
+        fault: "iptables-nft -t nat -I KUBE-SERVICES -d 10.96.0.10/32 -j RETURN",
     },
     Variant {
         name: "iptables-legacy",
         mode: "iptables",
         backend: "legacy",
         services: 2_500,
-        fault: &[
-            "iptables-legacy",
-            "-t",
-            "nat",
-            "-I",
-            "KUBE-SERVICES",
-            "-d",
-            "10.96.0.10/32",
-            "-j",
-            "RETURN",
-        ],
+        fault: "iptables-legacy -t nat -I KUBE-SERVICES -d 10.96.0.10/32 -j RETURN",
     },
     Variant {
         name: "nftables",
         mode: "nftables",
         backend: "nft",
         services: 3_340,
-        fault: &[
-            "nft",
-            "insert",
-            "rule",
-            "ip",
-            "kube-proxy",
-            "services",
-            "ip",
-            "daddr",
-            "10.96.0.10",
-            "return",
-        ],
+        fault: "nft insert rule ip kube-proxy services ip daddr 10.96.0.10 return",
     },
 ];
 
@@ -170,7 +139,7 @@ endpoints: [{{addresses: [10.244.{}.{}]}}, {{addresses: [10.244.{}.{}]}}]
 }
 
 /// Collects the node before and after the fault. Returns the paths of the dumps.
-fn collect(directory: &Path, lab: &Path, fault: &[&str]) -> [String; 2] {
+fn collect(directory: &Path, lab: &Path, fault: &str) -> [String; 2] {
     let runtime = Runtime::new(svclab);
     runtime.up(&lab.display().to_string());
     let collect = |name: &str| {
@@ -186,7 +155,9 @@ fn collect(directory: &Path, lab: &Path, fault: &[&str]) -> [String; 2] {
         path.display().to_string()
     };
     let good = collect("good.tar.gz");
-    let output = runtime.run(&[&["exec", "node-1", "--"], fault].concat());
+    let words = fault.split(' ');
+    let words: Vec<&str> = ["exec", "node-1", "--"].into_iter().chain(words).collect();
+    let output = runtime.run(&words);
     assert!(output.status.success(), "{output:?}");
     [good, collect("bad.tar.gz")]
 }

@@ -8,4 +8,6 @@ mod tests;
 mod write;
 
 pub use read::{FileError, FileKind, Location, OpenedPath};
-pub use write::{UnfinishedFile, begin_file, create_output_directory, write_file};
+pub use write::{
+    UnfinishedFile, begin_file, create_output_directory, remove_file_if_exists, write_file,
+};

@@ -94,3 +94,15 @@ fn check_replaceable(place: &Path) -> io::Result<()> {
 fn symlink_error() -> io::Error {
     io::Error::other("the target is a symbolic link, which svclab does not follow")
 }
+
+/// Removes a file, such as the results of an earlier run. A missing file is no error.
+///
+/// # Errors
+///
+/// Returns an error if the file exists and cannot be removed.
+pub fn remove_file_if_exists(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}

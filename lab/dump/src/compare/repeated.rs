@@ -85,34 +85,32 @@ fn changes_by_chain(
     chains
 }
 
+/// Returns the names of the program, table and chain of a difference in a chain.
+fn names(location: &DumpLocation) -> Option<[&str; 3]> {
+    match location {
+        DumpLocation::Chain {
+            program,
+            table,
+            chain,
+        } => Some([program, table, chain]),
+        _ => None,
+    }
+}
+
 /// Returns the chain of a difference in the output of `iptables-save` or `ip6tables-save`.
 fn saved_chain(location: &DumpLocation) -> Option<ChainKey> {
-    let DumpLocation::Chain {
-        program,
-        table,
-        chain,
-    } = location
-    else {
-        return None;
-    };
+    let [program, table, chain] = names(location)?;
     let family = [Family::V4, Family::V6]
         .into_iter()
         .find(|family| Format::Rules(*family, DumpedBackend::Default).command() == program)?;
-    Some((family, Table::from_name(table)?, chain.clone()))
+    Some((family, Table::from_name(table)?, chain.to_owned()))
 }
 
 /// Returns the chain of iptables that a difference in the listing of nftables is in.
 fn listed_chain(location: &DumpLocation) -> Option<ChainKey> {
-    let DumpLocation::Chain {
-        program,
-        table,
-        chain,
-    } = location
-    else {
-        return None;
-    };
+    let [program, table, chain] = names(location)?;
     let (family, table) = iptables_table(table).filter(|_| program == Format::Nft.command())?;
-    Some((family, table, chain.clone()))
+    Some((family, table, chain.to_owned()))
 }
 
 /// Parses the family and the name of a table of iptables-nft: `ip filter`.

@@ -49,12 +49,8 @@ impl Folder {
         files::create_output_directory(path).map_err(|error| with_path(path, &error))?;
         // Results of an earlier run must not be mistaken for those of an incomplete run.
         for name in [JUNIT, PAGE] {
-            match std::fs::remove_file(path.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(with_path(&path.join(name), &error));
-                }
-                _ => {}
-            }
+            let file = path.join(name);
+            files::remove_file_if_exists(&file).map_err(|error| with_path(&file, &error))?;
         }
         Ok(Self {
             path: path.to_owned(),

@@ -46,12 +46,7 @@ impl Write for Messages {
         } else {
             printable(&text).into_owned()
         };
-        let text = if is_read_by_runner() {
-            text.split_inclusive('\n').map(inert).collect()
-        } else {
-            text
-        };
-        io::stderr().write_all(text.as_bytes())?;
+        io::stderr().write_all(without_commands(text).as_bytes())?;
         Ok(bytes.len())
     }
 
@@ -163,11 +158,15 @@ pub(crate) fn print(text: &str) -> Result<(), OutputError> {
     } else {
         printable(text).into_owned()
     };
+    print_safe(&without_commands(text))
+}
+
+/// Changes lines that GitHub's runner would interpret, if it reads the output.
+fn without_commands(text: String) -> String {
     if is_read_by_runner() {
-        let lines: String = text.split_inclusive('\n').map(inert).collect();
-        print_safe(&lines)
+        text.split_inclusive('\n').map(inert).collect()
     } else {
-        print_safe(&text)
+        text
     }
 }
 

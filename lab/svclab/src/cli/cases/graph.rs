@@ -13,7 +13,7 @@ use svclab_runner::run::{Prepared, unknown_probe_error};
 
 /// Draws the selected case.
 pub(crate) fn graph(common: &Common, arguments: &GraphArguments) -> CommandResult {
-    let case = prepare_one_case(common, &arguments.selection, "drawn")?;
+    let (_, case) = prepare_one_case(common, &arguments.selection, "drawn")?;
     let topology = Topology::new(&case.plan, &case.cluster);
     let name = case.case.id.clone();
     let ways = match &arguments.probe {

@@ -127,21 +127,23 @@ fn prepare_all(lab: &SelectedLab, selection: &Selection) -> (Vec<RunInput>, Vec<
     (cases.collect(), invalid)
 }
 
-/// Loads and prepares the single case that a selection names. `verb` says what is done with it:
+/// Loads and prepares the single case that a selection names, with its lab. `verb` says what is done with it:
 /// `started`.
 pub(crate) fn prepare_one_case(
     common: &Common,
     selection: &Selection,
     verb: &str,
-) -> Result<Prepared, CliError> {
-    let labs = prepare_labs(common, selection)?;
-    let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
+) -> Result<(SelectedLab, Prepared), CliError> {
+    let mut cases = Vec::new();
+    for (lab, prepared) in prepare_labs(common, selection)? {
+        cases.extend(prepared.into_iter().map(|case| (lab.clone(), case)));
+    }
     match cases.pop() {
         Some(case) if cases.is_empty() => Ok(case),
         last => {
             let names = cases.iter().chain(&last);
             let case_names: Vec<String> = names
-                .map(|case| format!("  {}", shell_quote(&case.cli_name)))
+                .map(|(_, case)| format!("  {}", shell_quote(&case.cli_name)))
                 .collect();
             let selected = match selection.names.as_slice() {
                 [] => "without a name, all labs are selected:".to_owned(),

@@ -191,10 +191,8 @@ fn locate_output(file: &Path) -> io::Result<PathBuf> {
 /// are not mistaken for those of an incomplete run.
 fn create_output(file: &Path) -> io::Result<(File, UnfinishedFile)> {
     let begun = files::begin_file(file)?;
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(begun),
-    }
+    files::remove_file_if_exists(file)?;
+    Ok(begun)
 }
 
 /// Opens GitHub's step summary file for appending, without following links.

@@ -8,7 +8,7 @@ use super::lab_file::contains_lab;
 use crate::cli::args::{
     BisectArguments, Common, ReplayArguments, ReplayFormat, Selection, parse_source_and_target,
 };
-use crate::cli::cases::labs::prepare_labs;
+use crate::cli::cases::labs::prepare_one_case;
 use crate::cli::error::CliError;
 use crate::cli::input::dumps::{
     DumpArgument, both, check_dumps, complete_dump, read_dump_arguments, split_node, warn_unread,
@@ -21,7 +21,6 @@ use svclab_experiment::bisect::document::BaseCase;
 use svclab_experiment::bisect::{Task, is_whole, overlay_dump};
 use svclab_model::plan::{MaxWait, Plan};
 use svclab_planner::replay::{HardwareAddresses, ReplayReport};
-use svclab_report::shell_quote;
 use svclab_ruleset::tool::Format;
 use svclab_runner::run::dumps::DumpOverride;
 use svclab_runner::run::{Prepared, SelectedLab};
@@ -268,28 +267,7 @@ fn load_case(
         allow_outside: arguments.allow_outside,
         kube_proxy_timeout: None,
     };
-    let labs = prepare_labs(common, &selection)?;
-    let mut cases = Vec::new();
-    for (lab, prepared) in labs {
-        cases.extend(prepared.into_iter().map(|case| (lab.clone(), case)));
-    }
-    match cases.pop() {
-        Some(case) if cases.is_empty() => Ok(case),
-        last => {
-            let names: Vec<String> = cases
-                .iter()
-                .chain(&last)
-                .map(|(_, case)| format!("  {}", shell_quote(&case.cli_name)))
-                .collect();
-            Err(CliError::refused(
-                format!(
-                    "`{name}` selects {} cases, but only one can be compared",
-                    names.len()
-                ),
-                format!("select one:\n{}", names.join("\n")),
-            ))
-        }
-    }
+    prepare_one_case(common, &selection, "compared")
 }
 
 #[cfg(test)]

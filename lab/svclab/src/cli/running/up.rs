@@ -55,7 +55,8 @@ fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, CliEr
         allow_outside: arguments.allow_outside,
         kube_proxy_timeout: arguments.kube_proxy_timeout,
     };
-    prepare_one_case(common, &selection, "started")
+    let (_, case) = prepare_one_case(common, &selection, "started")?;
+    Ok(case)
 }
 
 fn now() -> String {
