@@ -334,22 +334,24 @@ fn flush_folded(text: &mut String, folded: &mut Vec<&str>) {
     }
 }
 
+/// Lists the interfaces through which a packet left a namespace, or entered it.
+pub(crate) fn interfaces(hop: &Hop, out: bool) -> String {
+    let seen = hop.crossings.iter().filter(|seen| seen.out == out);
+    let names: Vec<String> = seen
+        .map(|seen| {
+            if seen.encapsulated {
+                format!("{} (encapsulated)", seen.interface)
+            } else {
+                seen.interface.clone()
+            }
+        })
+        .collect();
+    names.join(", ")
+}
+
 /// Renders the interfaces through which a packet entered and left: `eth0, cni0 -> veth1`.
 fn render_interfaces(hop: &Hop) -> String {
-    let names = |out: bool| {
-        let seen = hop.crossings.iter().filter(|seen| seen.out == out);
-        let names: Vec<String> = seen
-            .map(|seen| {
-                if seen.encapsulated {
-                    format!("{} (encapsulated)", seen.interface)
-                } else {
-                    seen.interface.clone()
-                }
-            })
-            .collect();
-        names.join(", ")
-    };
-    let (incoming, outgoing) = (names(false), names(true));
+    let (incoming, outgoing) = (interfaces(hop, false), interfaces(hop, true));
     match (incoming.is_empty(), outgoing.is_empty()) {
         (true, true) => String::new(),
         (true, false) => format!("-> {outgoing}"),

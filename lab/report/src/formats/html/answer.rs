@@ -37,17 +37,13 @@ impl Answer {
         } else {
             &result.named
         };
-        let sentences = first.map_or_else(Vec::new, |first| first.sentences.clone());
+        let sentences = first.map_or_else(Vec::new, Connections::sentences);
         Self {
             headline: headline(result, first),
             sentences,
-            decided_by: seen
-                .zip(first)
-                .and_then(|(seen, first)| decided_by(result, seen, first)),
+            decided_by: first.and_then(decided_by),
             rerun: format!("{rerun_command} {}", shell_quote(name)),
-            marks: seen
-                .zip(first)
-                .map_or_else(Vec::new, |(seen, first)| marks(seen, first)),
+            marks: first.map_or_else(Vec::new, marks),
             basis: basis(result, seen),
         }
     }
@@ -163,33 +159,23 @@ const fn verb(verdict: Verdict, count: u32) -> &'static str {
 }
 
 /// Returns the verdicts of the connections of the first probe.
-fn marks(seen: &CaseEvidence, first: &Connections<'_>) -> Vec<(u32, Verdict)> {
-    let journeys = seen.journeys.iter().find(|journeys| {
-        let mut journeys = journeys.iter();
-        journeys.any(|journey| std::ptr::eq(journey, first.journey))
-    });
-    let journeys = journeys.into_iter().flatten();
-    let own = journeys.filter(|journey| journey.probe == first.journey.probe);
+fn marks(first: &Connections<'_>) -> Vec<(u32, Verdict)> {
+    let probe = &first.journey.probe;
+    let own = first.stage.iter().filter(|journey| journey.probe == *probe);
     let mut marks: Vec<(u32, Verdict)> = own.map(|own| (own.number, own.verdict)).collect();
     marks.sort_by_key(|(number, _)| *number);
     marks
 }
 
 /// Returns the rule that the explanation of the first connections names.
-fn decided_by(result: &CaseResult, seen: &CaseEvidence, first: &Connections<'_>) -> Option<String> {
-    if !first.is_failing {
-        return None;
-    }
-    let mut explainers = seen.prepared.explainers(&seen.evidence, &result.probes);
-    let stage = seen.journeys.iter().position(|journeys| {
-        let mut journeys = journeys.iter();
-        journeys.any(|journey| std::ptr::eq(journey, first.journey))
-    })?;
-    let facts = explainers.nth(stage)?.conclude(first.journey);
-    let mut rules = facts.iter().filter_map(rule);
-    rules
-        .next()
-        .map(|(namespace, rule)| format!("{namespace}: {}", render_rule(rule)))
+fn decided_by(first: &Connections<'_>) -> Option<String> {
+    let mut rules = first
+        .facts
+        .iter()
+        .filter(|_| first.is_failing)
+        .filter_map(rule);
+    let (namespace, rule) = rules.next()?;
+    Some(format!("{namespace}: {}", render_rule(rule)))
 }
 
 fn rule(fact: &Fact) -> Option<(&str, &RuleReference)> {

@@ -49,8 +49,9 @@ impl CaseSection {
             section.case #(id) aria-label=(printable(&result.case)) {
                 (answer.render(result))
                 @if let Some(seen) = seen {
-                    (topology(result, seen, &connections))
-                    (ladder::render(seen, &connections, MAX_CONNECTIONS))
+                    @let places = Topology::new(&seen.prepared.plan, &seen.prepared.cluster);
+                    (topology(result, &places, &connections))
+                    (ladder::render(&places, &connections, MAX_CONNECTIONS))
                 }
                 (checks::render(result))
                 @if let Some(seen) = seen { (evidence::render(result, seen, attachments)) }
@@ -72,19 +73,18 @@ impl CaseSection {
 }
 
 /// Draws the packets of the first connection.
-fn topology(result: &CaseResult, seen: &CaseEvidence, connections: &[Connections<'_>]) -> Markup {
-    let topology = Topology::new(&seen.prepared.plan, &seen.prepared.cluster);
+fn topology(result: &CaseResult, topology: &Topology, connections: &[Connections<'_>]) -> Markup {
     let first = connections.first().map(|first| first.journey);
     let ways = first.map(ways).unwrap_or_default();
     let title = first.map_or_else(
         || result.case.clone(),
         |journey| format!("{}: {} #{}", result.case, journey.probe, journey.number + 1),
     );
-    let description = svg::describe(&topology, &ways);
+    let description = svg::describe(topology, &ways);
     html! {
         h3 { "Topology" }
         div.drawing tabindex="0" role="region" aria-label="Topology" {
-            (svg::render_element(&draw(&topology, &ways), &title, &description))
+            (svg::render_element(&draw(topology, &ways), &title, &description))
         }
         p.note { (printable(&description)) }
     }

@@ -3,6 +3,7 @@
 use crate::text::conclusion::render_facts;
 use crate::text::journey_groups::group_journeys;
 use svclab_journey::journey::Journey;
+use svclab_judge::Fact;
 use svclab_runner::results::CaseResult;
 use svclab_runner::run::CaseEvidence;
 
@@ -12,8 +13,9 @@ pub(super) struct Connections<'a> {
     /// Number of the connections.
     pub count: usize,
     pub is_failing: bool,
-    /// Explanation, one sentence for each fact.
-    pub sentences: Vec<String>,
+    pub facts: Vec<Fact>,
+    /// Connections of the same stage.
+    pub stage: &'a [Journey],
     /// Name of the step after which the connections were made.
     pub step: Option<&'a str>,
 }
@@ -24,11 +26,10 @@ pub(super) fn connections<'a>(result: &CaseResult, seen: &'a CaseEvidence) -> Ve
     let stages = seen.journeys.iter().zip(explainers).enumerate();
     let mut all: Vec<Connections<'a>> = stages
         .flat_map(|(stage, (journeys, explainer))| {
-            let sentences = |journey: &Journey| render_facts(&explainer.conclude(journey));
             let is_failing = |journey: &Journey| explainer.is_failing(journey);
             let groups = group_journeys(
                 journeys.iter(),
-                |journey| sentences(journey).join("\n"),
+                |journey| render_facts(&explainer.conclude(journey)).join("\n"),
                 is_failing,
             );
             let step = seen.prepared.step_name(stage);
@@ -36,7 +37,8 @@ pub(super) fn connections<'a>(result: &CaseResult, seen: &'a CaseEvidence) -> Ve
                 journey,
                 count,
                 is_failing: is_failing(journey),
-                sentences: sentences(journey),
+                facts: explainer.conclude(journey),
+                stage: journeys,
                 step,
             });
             groups.collect::<Vec<_>>()
@@ -44,4 +46,11 @@ pub(super) fn connections<'a>(result: &CaseResult, seen: &'a CaseEvidence) -> Ve
         .collect();
     all.sort_by_key(|connections| !connections.is_failing);
     all
+}
+
+impl Connections<'_> {
+    /// Returns the explanation, one sentence for each fact.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        render_facts(&self.facts)
+    }
 }

@@ -6,11 +6,10 @@ use maud::{Markup, html};
 use super::connections::Connections;
 use super::lanes::lanes;
 use crate::text::conclusion::render_rewrite;
-use crate::text::journey::describe_end;
+use crate::text::journey::{describe_end, interfaces};
 use svclab_diagnostic::printable::printable;
 use svclab_drawing::Topology;
 use svclab_journey::journey::{Hop, Journey, PacketPath, PathEnd, RuleMatch};
-use svclab_runner::run::CaseEvidence;
 
 /// Maximum number of packets of a connection.
 const MAX_PACKETS: usize = 24;
@@ -19,14 +18,13 @@ const MAX_PACKETS: usize = 24;
 const MAX_LANES: usize = 16;
 
 /// Renders the packets of connections.
-pub(super) fn render(seen: &CaseEvidence, connections: &[Connections<'_>], limit: usize) -> Markup {
-    let topology = Topology::new(&seen.prepared.plan, &seen.prepared.cluster);
+pub(super) fn render(topology: &Topology, connections: &[Connections<'_>], limit: usize) -> Markup {
     let omitted = connections.len().saturating_sub(limit);
     html! {
         h3 { "Packets" }
         @if connections.is_empty() { p { "No connection was made." } }
         @for connections in connections.iter().take(limit) {
-            (connection(&topology, connections))
+            (connection(topology, connections))
         }
         @if omitted > 0 {
             p.note { (omitted) " more kinds of connections are in explain.txt and evidence.json." }
@@ -47,7 +45,7 @@ fn connection(topology: &Topology, connections: &Connections<'_>) -> Markup {
                 @if alike > 0 { " and " (alike) " like it" }
                 @if let Some(step) = connections.step { ", after step " (printable(step)) }
             }
-            ul { @for sentence in &connections.sentences { li { (printable(sentence)) } } }
+            ul { @for sentence in connections.sentences() { li { (printable(&sentence)) } } }
             @if journey.packets.is_empty() {
                 p.note { "No packet was sent." }
             } @else {
@@ -129,21 +127,7 @@ fn arrow(from: usize, to: Option<usize>, hop: &Hop) -> Markup {
 
 /// Renders what a place did with a packet.
 fn hop_detail(hop: &Hop) -> Markup {
-    let interfaces = |out: bool| {
-        let seen = hop.crossings.iter().filter(|seen| seen.out == out);
-        let names: Vec<String> = seen
-            .map(|seen| {
-                let inside = if seen.encapsulated {
-                    " (in a tunnel packet)"
-                } else {
-                    ""
-                };
-                format!("{}{inside}", seen.interface)
-            })
-            .collect();
-        names.join(", ")
-    };
-    let (ingress, egress) = (interfaces(false), interfaces(true));
+    let (ingress, egress) = (interfaces(hop, false), interfaces(hop, true));
     html! {
         div.detail {
             p {
