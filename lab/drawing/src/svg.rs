@@ -10,8 +10,8 @@ use crate::shape::{Area, AreaKind, Drawing, Label, Mark, MarkKind, Point, Rect, 
 use crate::topology::Topology;
 use crate::way::{Way, WayEnd};
 
-/// Style of a drawing that is a file of its own. A page that contains drawings has its own style for
-/// the same classes.
+/// Style of a drawing that is a file of its own, with the colours. A page that contains drawings
+/// contains the style, too.
 const STYLE: &str = include_str!("drawing.css");
 
 /// Width of a character at 12 px, for cutting long names.
@@ -69,7 +69,7 @@ fn svg(drawing: &Drawing, title: &str, description: &str, style: &Markup) -> Mar
             @for track in &drawing.tracks { (render_track(track)) }
             @for area in &drawing.areas { (render_names(area)) }
             @for port in &drawing.ports {
-                text.port.off[!port.is_lit] x=(port.at.x) y=(port.at.y) { (printable(&port.name)) }
+                text.port.unvisited[!port.is_lit] x=(port.at.x) y=(port.at.y) { (printable(&port.name)) }
             }
             @for track in &drawing.tracks { (render_marks(track)) }
         }
@@ -77,9 +77,9 @@ fn svg(drawing: &Drawing, title: &str, description: &str, style: &Markup) -> Mar
 }
 
 fn classes(name: &str, is_lit: bool, is_down: bool) -> String {
-    let off = if is_lit { "" } else { " off" };
+    let unvisited = if is_lit { "" } else { " unvisited" };
     let down = if is_down { " down" } else { "" };
-    format!("{name}{off}{down}")
+    format!("{name}{unvisited}{down}")
 }
 
 const fn class(kind: AreaKind) -> &'static str {
