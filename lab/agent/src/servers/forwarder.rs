@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use socket2::{Domain, Socket, Type};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -15,6 +14,7 @@ use crate::net::netns::NetNs;
 use crate::runtime::delay::Delay;
 use crate::runtime::max_wait::within;
 use crate::servers::accept::accept;
+use crate::servers::connect::connect;
 use svclab_model::evidence::AddressPair;
 
 /// Forwards connections to `backends` in turn. Each backend has `retry_after` to answer the
@@ -61,8 +61,19 @@ async fn connect_to_any(
 ) -> io::Result<TcpStream> {
     for offset in 0..backends.len() {
         let backend = backends[first.wrapping_add(offset) % backends.len()];
+        // Recorded before the backend answers.
+        let note = |source| {
+            let destination = backend;
+            ns.note_relayed(
+                client,
+                AddressPair {
+                    source,
+                    destination,
+                },
+            );
+        };
         let delay = Delay::start();
-        match within(max_wait, connect(ns, backend, client)).await {
+        match within(max_wait, connect(ns, backend, None, note)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) if is_timer_error(&error) && delay.process_ms() > 0 => {
                 ns.note_late_timer();
@@ -79,33 +90,6 @@ fn client_addresses(client: &TcpStream) -> io::Result<AddressPair> {
         source: client.peer_addr()?,
         destination: client.local_addr()?,
     })
-}
-
-/// Connects to a backend, and records the connection before the backend answers.
-async fn connect(ns: &NetNs, backend: SocketAddr, client: AddressPair) -> io::Result<TcpStream> {
-    let kind = Type::STREAM.nonblocking().cloexec();
-    let socket = ns.enter(|| Socket::new(Domain::for_address(backend), kind, None))??;
-    let started = socket.connect(&backend.into());
-    if let Some(source) = socket.local_addr()?.as_socket() {
-        let destination = backend;
-        ns.note_relayed(
-            client,
-            AddressPair {
-                source,
-                destination,
-            },
-        );
-    }
-    match started {
-        Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => return Err(error),
-        _ => {}
-    }
-    let stream = TcpStream::from_std(socket.into())?;
-    stream.writable().await?;
-    match stream.take_error()? {
-        Some(error) => Err(error),
-        None => Ok(stream),
-    }
 }
 
 /// Whether an error may result from a kernel timer that ran on while this process was delayed: an

@@ -7,9 +7,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use futures_util::future::try_join_all;
-use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::net::ipvs;
@@ -17,6 +15,7 @@ use crate::net::netns::NetNs;
 use crate::runtime::failure;
 use crate::runtime::max_wait::within;
 use crate::runtime::process_clock::ClockGuard;
+use crate::servers::connect::connect;
 use svclab_model::plan::HealthCheck;
 use svclab_model::plan::health::HealthRequest;
 use svclab_model::protocol::{BackendHealthChange, Failure};
@@ -105,12 +104,8 @@ async fn is_healthy(ns: &NetNs, check: &HealthCheck) -> bool {
 }
 
 async fn run_once(ns: &NetNs, check: &HealthCheck) -> io::Result<bool> {
-    let mut stream = connect(
-        ns,
-        check.backend,
-        check.bind.map(|bind| SocketAddr::new(bind, 0)),
-    )
-    .await?;
+    let source = check.bind.map(|bind| SocketAddr::new(bind, 0));
+    let mut stream = connect(ns, check.backend, source, drop).await?;
     let HealthRequest::Get { path } = &check.request else {
         return Ok(true);
     };
@@ -135,27 +130,6 @@ async fn run_once(ns: &NetNs, check: &HealthCheck) -> io::Result<bool> {
 fn is_success(response: &[u8]) -> bool {
     let mut words = response.split(u8::is_ascii_whitespace);
     words.nth(1) == Some(b"200".as_slice())
-}
-
-/// Connects from inside a namespace.
-pub(crate) async fn connect(
-    ns: &NetNs,
-    target: SocketAddr,
-    source: Option<SocketAddr>,
-) -> io::Result<TcpStream> {
-    let socket = ns.enter(|| {
-        Socket::new(
-            Domain::for_address(target),
-            Type::STREAM.nonblocking().cloexec(),
-            None,
-        )
-    })??;
-    if let Some(from) = source {
-        socket.bind(&from.into())?;
-    }
-    TcpSocket::from_std_stream(socket.into())
-        .connect(target)
-        .await
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod accept;
 pub(crate) mod answers;
 pub(crate) mod api;
+pub(crate) mod connect;
 mod forwarder;
 pub(crate) mod health;
 mod marker;

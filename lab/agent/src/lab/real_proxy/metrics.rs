@@ -5,7 +5,7 @@
 
 use super::METRICS_ADDRESS;
 use crate::net::netns::NetNs;
-use crate::servers::health::connect;
+use crate::servers::connect::connect;
 use std::io;
 use svclab_model::plan::SyncTarget;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -57,7 +57,7 @@ pub(crate) struct Metrics(String);
 impl Metrics {
     /// Reads the metrics of the kube-proxy in a namespace.
     pub(crate) async fn read(ns: &NetNs) -> io::Result<Self> {
-        let mut stream = connect(ns, METRICS_ADDRESS, None).await?;
+        let mut stream = connect(ns, METRICS_ADDRESS, None, drop).await?;
         // An HTTP/1.1 response would be chunked, with chunk lengths inside of lines.
         let request = "GET /metrics HTTP/1.0\r\n\r\n";
         stream.write_all(request.as_bytes()).await?;
