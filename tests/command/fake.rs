@@ -25,6 +25,9 @@ pub const SYNCS_WITHOUT_OBJECTS: &str = "metrics(1);";
 /// Serves 5 MiB of metrics.
 pub const LARGE_METRICS: &str = r#"metrics("0" x (5 << 20));"#;
 
+/// Reports written rules of another mode than that of the lab.
+pub const OTHER_MODE: &str = r#"lists(); metrics(1, undef, "ipvs");"#;
+
 /// Fails to write rules; logs and counts the failure.
 pub const SYNC_FAILS: &str = "lists(); fails(0);";
 
@@ -62,11 +65,17 @@ sub lists {
 }
 
 sub metrics {
-    my ($written, $awaited) = @_;
+    my ($written, $awaited, $mode) = @_;
     my $server = IO::Socket::INET->new(LocalAddr => "127.0.0.1:10249", Listen => 8, ReuseAddr => 1)
         or die "no socket: $!\n";
     while (my $client = $server->accept()) {
+        my $request = <$client>;
         while (my $line = <$client>) { last if $line eq "\r\n"; }
+        if ($mode && $request =~ m{ /proxyMode }) {
+            print $client "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n$mode";
+            close $client;
+            next;
+        }
         if ($awaited && asks("GET /apis/discovery.k8s.io/v1/endpointslices") =~ /"\Q$awaited\E"/) {
             asks("GET /apis/x.example/v1/shards");
             $written++;

@@ -170,6 +170,13 @@ fn kube_proxy_without_requests_for_objects_is_an_error() {
 }
 
 #[test]
+fn kube_proxy_in_other_mode_is_an_error() {
+    let (output, text) = run_with_fake(fake::OTHER_MODE);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
 fn kube_proxy_large_metrics_are_an_error() {
     let (output, text) = run_with_fake(fake::LARGE_METRICS);
     assert_eq!(output.status.code(), Some(2), "{text}");

@@ -1,4 +1,5 @@
-//! Reads a kube-proxy's metrics: its syncs, the received changes, and its failures.
+//! Reads what a kube-proxy serves at its metrics address: its mode, its syncs, the received changes,
+//! and its failures.
 //!
 //! The names are those of `pkg/proxy/metrics/metrics.go`. v1.16 to v1.30 have no IP family label;
 //! v1.36 labels all metrics except the counts of changes.
@@ -56,27 +57,13 @@ pub(crate) struct Metrics(String);
 
 impl Metrics {
     /// Reads the metrics of the kube-proxy in a namespace.
-    pub(crate) async fn read(ns: &NetNs) -> io::Result<Self> {
-        let mut stream = connect(ns, METRICS_ADDRESS, None, drop).await?;
-        // An HTTP/1.1 response would be chunked, with chunk lengths inside of lines.
-        let request = "GET /metrics HTTP/1.0\r\n\r\n";
-        stream.write_all(request.as_bytes()).await?;
-        Self::read_response(stream).await
-    }
-
-    /// Reads the response with the metrics.
     ///
     /// # Errors
     ///
-    /// With the kind [`io::ErrorKind::FileTooLarge`], when the response exceeds
-    /// [`MAX_METRICS_BYTES`].
-    async fn read_response(stream: impl AsyncRead + Unpin) -> io::Result<Self> {
-        let mut response = Vec::new();
-        let mut limited = stream.take(MAX_METRICS_BYTES + 1);
-        if limited.read_to_end(&mut response).await? as u64 > MAX_METRICS_BYTES {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        Ok(Self(String::from_utf8_lossy(&response).into_owned()))
+    /// When nothing answers, or with the kind [`io::ErrorKind::FileTooLarge`], when the response
+    /// exceeds [`MAX_METRICS_BYTES`].
+    pub(crate) async fn read(ns: &NetNs) -> io::Result<Self> {
+        Ok(Self(get(ns, "/metrics").await?))
     }
 
     /// Returns the number of IPv4 syncs, or of all syncs without IP family labels.
@@ -210,6 +197,44 @@ impl Metrics {
     }
 }
 
+/// Reads the proxy mode that a kube-proxy works in, which can differ from its configuration: v1.20.2
+/// falls back to iptables mode if the kernel lacks IPVS (`cmd/kube-proxy/app/server_others.go`,
+/// `getProxyMode`). Returns `None` if the program does not report a mode. Every kube-proxy does
+/// (`serveMetrics` of `cmd/kube-proxy/app/server.go`, v1.16 to v1.36).
+pub(super) async fn read_mode(ns: &NetNs) -> io::Result<Option<String>> {
+    Ok(parse_mode(&get(ns, "/proxyMode").await?))
+}
+
+fn parse_mode(response: &str) -> Option<String> {
+    let (head, body) = response.split_once("\r\n\r\n")?;
+    let succeeded = head.split_whitespace().nth(1) == Some("200");
+    let is_word = !body.is_empty() && body.bytes().all(|byte| byte.is_ascii_lowercase());
+    (succeeded && is_word).then(|| body.to_owned())
+}
+
+/// Requests a path of a kube-proxy's metrics address and returns the whole response.
+async fn get(ns: &NetNs, path: &str) -> io::Result<String> {
+    let mut stream = connect(ns, METRICS_ADDRESS, None, drop).await?;
+    // An HTTP/1.1 response would be chunked, with chunk lengths inside of lines.
+    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    read_response(stream).await
+}
+
+/// Reads a response.
+///
+/// # Errors
+///
+/// With the kind [`io::ErrorKind::FileTooLarge`], when the response exceeds [`MAX_METRICS_BYTES`].
+async fn read_response(stream: impl AsyncRead + Unpin) -> io::Result<String> {
+    let mut response = Vec::new();
+    let mut limited = stream.take(MAX_METRICS_BYTES + 1);
+    if limited.read_to_end(&mut response).await? as u64 > MAX_METRICS_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(String::from_utf8_lossy(&response).into_owned())
+}
+
 /// Returns the sum of counts, which a program selects.
 fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
@@ -272,8 +297,21 @@ mod tests {
 
     #[tokio::test]
     async fn metrics_endless_response_returns_error() {
-        let error = Metrics::read_response(tokio::io::repeat(b'a')).await;
+        let error = read_response(tokio::io::repeat(b'a')).await;
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn parse_mode_other_response_is_none() {
+        for (response, expected) in [
+            ("HTTP/1.0 200 OK\r\nA: b\r\n\r\nipvs", Some("ipvs")),
+            ("HTTP/1.0 404 Not Found\r\n\r\nipvs", None),
+            ("HTTP/1.0 200 OK\r\n\r\n", None),
+            ("HTTP/1.0 200 OK\r\n\r\na_metric 1\n", None),
+            ("ipvs", None),
+        ] {
+            assert_eq!(parse_mode(response).as_deref(), expected, "{response}");
+        }
     }
 
     #[test]

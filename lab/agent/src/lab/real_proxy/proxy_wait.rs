@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::log;
-use super::metrics::{MAX_METRICS_BYTES, Metrics};
+use super::metrics::{self, MAX_METRICS_BYTES, Metrics};
 use super::{exited, program_name, proxy_failure, remedy};
 use crate::lab::RunningLab;
 use crate::net::netns::NetNs;
@@ -100,7 +100,7 @@ impl<'l> ProxyWait<'l> {
     /// # Errors
     ///
     /// When the kube-proxy exits, exceeds its time limit, has not requested the objects of its
-    /// rules, or cannot write its rules.
+    /// rules, works in another mode than that of the lab, or cannot write its rules.
     pub(super) async fn wait_until_written(
         &self,
         received: impl Fn(&Metrics) -> bool,
@@ -108,6 +108,7 @@ impl<'l> ProxyWait<'l> {
         self.wait_until(&received).await?;
         let receive_time = self.started.elapsed();
         self.check_requests()?;
+        self.check_mode().await?;
         if self.supports_markers().await {
             self.wait_for_marker().await?;
         } else {
@@ -130,6 +131,21 @@ impl<'l> ProxyWait<'l> {
         let (lab, proxy) = (self.lab, self.proxy);
         let output = lab.program_status(&program_name(proxy))?.output;
         let remedy = remedy.to_owned();
+        Err(proxy_failure(lab, proxy, &problem, &output, remedy))
+    }
+
+    /// Checks that the kube-proxy works in the lab's mode, if it reports one.
+    async fn check_mode(&self) -> Result<(), Failure> {
+        let (lab, proxy) = (self.lab, self.proxy);
+        let expected = proxy.mode.to_string();
+        let reported = timeout(proxy.sync_timeout, metrics::read_mode(self.ns)).await;
+        let reported = reported.ok().and_then(Result::ok).flatten();
+        let Some(mode) = reported.filter(|mode| *mode != expected) else {
+            return Ok(());
+        };
+        let problem = format!("works in {mode} mode instead of {expected} mode");
+        let remedy = format!("find the cause in its log, or select {mode} mode in the lab");
+        let output = lab.program_status(&program_name(proxy))?.output;
         Err(proxy_failure(lab, proxy, &problem, &output, remedy))
     }
 
