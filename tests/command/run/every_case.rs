@@ -20,7 +20,7 @@ use svclab_runner::run::{Event, Prepared, RunOptions, execute, explain, prepare,
 use svclab_test_support::programs::agent;
 use tokio::sync::mpsc;
 
-use crate::support::{LAB, assert_matches_schema, run, stderr, stdout, svclab, write_lab};
+use crate::support::{LAB, assert_matches_schema, project, run, stderr, stdout, svclab, write_lab};
 
 /// Prepares the two cases of the good lab.
 fn prepare_both_cases(path: &Path) -> Vec<Prepared> {
@@ -307,4 +307,31 @@ fn run_unknown_name_runs_no_case() {
         );
         assert_eq!(stdout(&output), "");
     }
+}
+
+#[test]
+fn run_labs_of_equal_name_have_separate_flow_tables() {
+    let lab = project().join("topologies/conformance/session-affinity.yaml");
+    let directory = tempfile::tempdir().expect("a directory");
+    let cases = [("a", "iptables"), ("b", "nftables")].map(|(name, mode)| {
+        let path = directory.path().join(name);
+        fs::create_dir(&path).expect("a directory");
+        fs::copy(&lab, path.join("session-affinity.yaml")).expect("a copy");
+        format!("{}/session-affinity.yaml/mode={mode}", path.display())
+    });
+    let output = run(&[
+        "run",
+        "--kernel=host",
+        "--format=json",
+        &cases[0],
+        &cases[1],
+    ]);
+    let printed: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    let tables = printed["flows"].as_array().expect("flow tables");
+    for (table, case) in tables.iter().zip(&cases) {
+        let (lab, mode) = case.rsplit_once("/mode=").expect("a case");
+        assert_eq!(table["lab"], lab, "{tables:#?}");
+        assert_eq!(table["columns"], serde_json::json!([mode]), "{tables:#?}");
+    }
+    assert_eq!(tables.len(), cases.len());
 }

@@ -54,8 +54,10 @@ pub struct FlowObservation {
 /// Flows and facts that a lab declares for its table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeclaredFlows {
-    /// Name of the lab.
+    /// Name of the lab, or its name on the command line if another lab has the same name.
     pub lab: String,
+    /// Indices of its cases among all cases.
+    pub cases: BTreeSet<usize>,
     /// Axis whose values are the columns. `None` for a lab with one case.
     pub columns: Option<String>,
     /// Names of the flows, in the order of the rows.
@@ -68,7 +70,7 @@ pub struct DeclaredFlows {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FlowTable {
-    /// Name of the lab.
+    /// Name of the lab, or its name on the command line if another lab has the same name.
     pub lab: String,
     /// Axis whose values are the columns. Null for a lab without axes.
     pub axis: Option<String>,
@@ -147,13 +149,15 @@ pub struct FactCoverage {
     pub open: Vec<String>,
 }
 
-/// Returns the tables of the labs that have flows. Cases without a verdict are omitted.
+/// Returns the tables of the labs that have flows. Each result has the index of its case. Cases
+/// without a verdict are omitted.
 #[must_use]
-pub fn tables(labs: &[DeclaredFlows], cases: &[CaseResult]) -> Vec<FlowTable> {
+pub fn tables(labs: &[DeclaredFlows], results: &[(usize, &CaseResult)]) -> Vec<FlowTable> {
     let table = |lab: &DeclaredFlows| {
-        let is_of_lab =
-            |case: &&CaseResult| case.lab == lab.lab && case.result != CaseStatus::Error;
-        let cases: Vec<&CaseResult> = cases.iter().filter(is_of_lab).collect();
+        let of_lab = results.iter().filter(|(index, result)| {
+            lab.cases.contains(index) && result.result != CaseStatus::Error
+        });
+        let cases: Vec<&CaseResult> = of_lab.map(|(_, result)| *result).collect();
         build_table(lab, &cases)
     };
     let with_flows = labs.iter().filter(|lab| !lab.flows.is_empty());

@@ -3,8 +3,11 @@
 //! Input: prepared cases and their judgements. Output: the result of each flow with its expectation
 //! row, and the flows and facts that each lab declares.
 
+use std::collections::{BTreeSet, HashMap};
+
 use indexmap::IndexMap;
 
+use super::result::cli_lab_name;
 use crate::results::flows::{DeclaredFlows, FlowObservation, FlowOutcome};
 use crate::results::{CaseResult, FileLine};
 use crate::run::prepare::Prepared;
@@ -14,32 +17,53 @@ use svclab_planner::cluster::place;
 /// Axis of the table columns if a lab declares none.
 const DEFAULT_COLUMNS: &str = "mode";
 
-/// Returns the flows, facts and column axis that the labs of `cases` declare, by lab.
-pub(in crate::run) fn declared_flows(cases: &[Prepared]) -> Vec<DeclaredFlows> {
-    let mut labs: IndexMap<&str, DeclaredFlows> = IndexMap::new();
-    for prepared in cases {
-        let case = &prepared.case;
-        labs.entry(&case.lab).or_insert_with(|| {
-            let spec = &case.spec;
-            let is_axis = |axis: &&str| case.values.contains_key(*axis);
-            let columns = spec
-                .columns
-                .as_deref()
-                .or(Some(DEFAULT_COLUMNS))
-                .filter(is_axis)
-                .or_else(|| case.values.keys().next().map(String::as_str));
-            let facts = spec.facts.iter();
-            DeclaredFlows {
-                lab: case.lab.clone(),
-                columns: columns.map(str::to_owned),
-                flows: spec.flows.keys().cloned().collect(),
-                facts: facts
-                    .map(|(id, fact)| (id.clone(), fact.not_covered.clone()))
-                    .collect(),
-            }
-        });
+/// Returns the flows, facts and column axis that the labs of `cases` declare, by lab. Each case has
+/// its index among all cases.
+pub(in crate::run) fn declared_flows<'p>(
+    cases: impl Iterator<Item = (usize, &'p Prepared)>,
+) -> Vec<DeclaredFlows> {
+    // Labs in different files may have the same name.
+    let mut labs: IndexMap<String, DeclaredFlows> = IndexMap::new();
+    for (index, prepared) in cases {
+        let lab = labs
+            .entry(cli_lab_name(prepared))
+            .or_insert_with(|| flows_of_lab(prepared));
+        lab.cases.insert(index);
     }
-    labs.into_values().collect()
+    let mut names: HashMap<String, usize> = HashMap::new();
+    for lab in labs.values() {
+        *names.entry(lab.lab.clone()).or_default() += 1;
+    }
+    let distinct = labs.into_iter().map(|(cli_name, mut lab)| {
+        if names[&lab.lab] > 1 {
+            lab.lab = cli_name;
+        }
+        lab
+    });
+    distinct.collect()
+}
+
+/// Returns the flows, facts and column axis of a case's lab, without cases.
+fn flows_of_lab(prepared: &Prepared) -> DeclaredFlows {
+    let case = &prepared.case;
+    let spec = &case.spec;
+    let is_axis = |axis: &&str| case.values.contains_key(*axis);
+    let columns = spec
+        .columns
+        .as_deref()
+        .or(Some(DEFAULT_COLUMNS))
+        .filter(is_axis)
+        .or_else(|| case.values.keys().next().map(String::as_str));
+    let facts = spec.facts.iter();
+    DeclaredFlows {
+        lab: case.lab.clone(),
+        cases: BTreeSet::new(),
+        columns: columns.map(str::to_owned),
+        flows: spec.flows.keys().cloned().collect(),
+        facts: facts
+            .map(|(id, fact)| (id.clone(), fact.not_covered.clone()))
+            .collect(),
+    }
 }
 
 /// Returns the results of the flows of a case.

@@ -89,7 +89,7 @@ pub async fn execute(
         }
     }
     let pools = Pools::new(options, &cases_to_run);
-    let declared_flows = flows::declared_flows(&cases_to_run);
+    let declared_flows = flows::declared_flows(running.indices.iter().copied().zip(&cases_to_run));
     let warnings = warnings(&cases_to_run);
     let is_interrupted = tokio::select! {
         biased;
@@ -100,12 +100,14 @@ pub async fn execute(
         running.kept.clear();
     }
     running.results.sort_by_key(|(place, _)| *place);
-    let cases = running.results.into_iter().map(|(_, result)| result);
-    let mut results = Results::new(pools.tools().await, cases.collect());
+    let (positions, cases): (Vec<_>, Vec<_>) = running.results.into_iter().unzip();
+    let mut results = Results::new(pools.tools().await, cases);
     results.begun = Some(running.started);
     results.interrupted = is_interrupted;
     results.warnings = warnings;
-    results.flows = tables(&declared_flows, &results.cases);
+    let indices = positions.into_iter().map(|(index, _)| index);
+    let indexed: Vec<(usize, &CaseResult)> = indices.zip(&results.cases).collect();
+    results.flows = tables(&declared_flows, &indexed);
     // The receiver may have been dropped. The results are returned in any case.
     let _ = events.send(Event::RunEnded {
         results: Box::new(results.clone()),

@@ -27,6 +27,15 @@ pub(super) fn without_verdict(prepared: &Prepared, error: RunError) -> CaseResul
 /// Returns the name of a case on the command line; empty if it equals the case ID.
 fn cli_name(prepared: &Prepared) -> String {
     let case = &prepared.case;
+    let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
+    let named = format!("{}{rest}", cli_lab_name(prepared));
+    let named = Some(named).filter(|named| *named != case.id);
+    named.unwrap_or_default()
+}
+
+/// Returns the name of a case's lab on the command line.
+pub(super) fn cli_lab_name(prepared: &Prepared) -> String {
+    let case = &prepared.case;
     let file = prepared.sources.iter().next();
     let file = file.map_or(Cow::default(), |(_, source)| source.path());
     let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
@@ -34,9 +43,7 @@ fn cli_name(prepared: &Prepared) -> String {
         .cli_name
         .strip_suffix(rest)
         .unwrap_or(&prepared.cli_name);
-    let named = format!("{}{rest}", rerun_name(lab, &file));
-    let named = Some(named).filter(|named| *named != case.id);
-    named.unwrap_or_default()
+    rerun_name(lab, &file)
 }
 
 /// Returns the result of a case with a verdict.

@@ -88,7 +88,7 @@ impl LabOutput {
         let judge = prepared.judge().expect("the case was prepared");
         let judgement = judge.judge(&evidence(&prepared.plan));
         let outcomes = flows::flow_results(prepared, &judgement);
-        let declared = flows::declared_flows(std::slice::from_ref(prepared));
+        let declared = flows::declared_flows(std::iter::once((0, prepared)));
         let _ = writeln!(self.checks, "{judgement:#?}{outcomes:#?}{declared:#?}");
     }
 }
