@@ -187,7 +187,7 @@ fn distinct_verdicts(attempts: &[Attempt]) -> Vec<Verdict> {
 
 /// Trials that run with both iptables backends.
 type NamedTrial = (&'static str, fn(Backend));
-const TRIALS: [NamedTrial; 15] = [
+const TRIALS: [NamedTrial; 16] = [
     (
         "drop before confirmation is not settled",
         dropped_before_confirmation_is_not_settled,
@@ -232,6 +232,10 @@ const TRIALS: [NamedTrial; 15] = [
     (
         "drop with a running command is not settled",
         dropped_with_running_command_is_not_settled,
+    ),
+    (
+        "drop with an expiring address is not settled",
+        dropped_with_expiring_address_is_not_settled,
     ),
     (
         "reject without ICMP is not settled",
@@ -400,6 +404,27 @@ fn dropped_with_running_command_is_not_settled(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -p tcp --syn -j DROP\n",
         command,
+        ..Lab::new(backend, DNAT_TO_ANSWERING_PORT)
+    };
+    assert_retransmission_connects(&lab);
+}
+
+// The address of the server is the router's own until it expires.
+fn dropped_with_expiring_address_is_not_settled(backend: Backend) {
+    let lab = Lab {
+        router: "-A INPUT -d 10.0.2.2/32 -j DROP\n",
+        command: &[
+            "ip",
+            "address",
+            "add",
+            "10.0.2.2/32",
+            "dev",
+            "lo",
+            "valid_lft",
+            "2",
+            "preferred_lft",
+            "2",
+        ],
         ..Lab::new(backend, DNAT_TO_ANSWERING_PORT)
     };
     assert_retransmission_connects(&lab);

@@ -55,8 +55,8 @@ pub(crate) struct RunningLab {
     background_programs: HashMap<String, BackgroundProgram>,
     /// Whether a step was made. If so, the lab differs from the plan.
     is_changed: bool,
-    /// Whether a `byHand` command left processes running.
-    pub(super) has_running_commands: bool,
+    /// Whether the lab may change by itself after its `byHand` commands.
+    pub(super) changes_by_itself: bool,
     /// Time that each kube-proxy took to write its rules, by node, in milliseconds.
     pub(super) synced_ms: BTreeMap<String, u64>,
     /// Makes the kernel stamp packets with the time of reception.
@@ -165,7 +165,7 @@ impl RunningLab {
             apis: HashMap::new(),
             background_programs: HashMap::new(),
             is_changed: false,
-            has_running_commands: false,
+            changes_by_itself: false,
             synced_ms: BTreeMap::new(),
             _timestamps: timestamps,
         };
@@ -175,7 +175,7 @@ impl RunningLab {
         }
         if !lab.plan.commands.is_empty() {
             step("run its `byHand` commands".to_owned());
-            lab.has_running_commands = node_commands::run_commands(&lab).await?;
+            lab.changes_by_itself = node_commands::run_commands(&lab).await?;
         }
         lab.start_health_checks(step, on_health_change).await?;
         Ok(lab)
@@ -230,6 +230,13 @@ impl RunningLab {
         let mut proxies = self.plan.kube_proxies.iter();
         let proxy = proxies.find(|proxy| proxy.namespace == namespace.name)?;
         Some(proxy.mode)
+    }
+
+    /// Whether programs may change the lab while its probes run.
+    pub(super) fn may_change(&self) -> bool {
+        // All namespaces have the same tenant.
+        let tenant = self.namespaces.values().next().map(NetNs::tenant);
+        self.changes_by_itself || tenant.is_some_and(Tenant::has_attached_programs)
     }
 
     /// Returns the file descriptor of each namespace in this process.

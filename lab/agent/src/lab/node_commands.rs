@@ -1,13 +1,14 @@
 //! Runs the plan's commands on nodes (`byHand`) after all rules are loaded.
 
 use crate::lab::RunningLab;
+use crate::net::netlink::StepResult as _;
 use crate::program;
 use crate::program::limits::{self, ExceededLimit};
 use svclab_model::plan::NodeCommand;
 use svclab_model::protocol::{Failure, FailureKind};
 
-/// Runs the plan's commands in sequence. Returns whether they left processes running, which may
-/// change the lab at any time.
+/// Runs the plan's commands in sequence. Returns whether the lab may change by itself afterwards:
+/// they left processes running, or addresses or routes that expire.
 ///
 /// # Errors
 ///
@@ -51,7 +52,18 @@ pub(crate) async fn run_commands(lab: &RunningLab) -> Result<bool, Failure> {
             rejected: None,
         });
     }
-    Ok(tenant.count_processes() > uncounted)
+    Ok(tenant.count_processes() > uncounted || has_lifetimes(lab).await?)
+}
+
+/// Whether addresses or routes of the lab expire.
+async fn has_lifetimes(lab: &RunningLab) -> Result<bool, Failure> {
+    for (namespace, netlink) in lab.plan.namespaces.iter().zip(&lab.netlinks) {
+        let expires = netlink.has_lifetimes().await;
+        if expires.in_step(&namespace.name, "read its addresses and routes")? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns the end of a command's standard output, which may be long.

@@ -70,7 +70,7 @@ impl RunningLab {
         let watch = &self.plan.evidence;
         let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
         // The proof of a timeout may be in any namespace.
-        let settles = !self.has_running_commands && probes.iter().any(|probe| probe.settle);
+        let settles = !self.may_change() && probes.iter().any(|probe| probe.settle);
         let captures = self.start_captures(&buffer, |name| {
             settles || watch.packets.iter().any(|own| own == name)
         })?;

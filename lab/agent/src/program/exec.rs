@@ -163,7 +163,7 @@ fn start(ns: &NetNs, request: &Exec) -> Result<StartedProgram, FromStream> {
     } else {
         None
     };
-    ns.tenant().note_user_program();
+    ns.tenant().note_attached_program();
     let mut child = launch.start(ns).map_err(|refusal| match refusal {
         LaunchError::Namespace(error) => failed_message(failure::cannot_enter(namespace, &error)),
         LaunchError::Program(error) => start_failure(error),

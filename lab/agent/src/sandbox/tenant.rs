@@ -70,6 +70,8 @@ struct TenantState {
     filter: Rc<Filter>,
     /// Whether a program was started that may have left processes running.
     has_run: Cell<bool>,
+    /// Whether a program was started by a user of the running lab.
+    has_attached: Cell<bool>,
 }
 
 impl Tenant {
@@ -93,6 +95,7 @@ impl Tenant {
                 group: resources.group.or(user),
                 filter: Rc::clone(&resources.filter),
                 has_run: Cell::new(false),
+                has_attached: Cell::new(false),
             })))
         })
     }
@@ -141,6 +144,18 @@ impl Tenant {
     /// Records that a program selected by the user was started.
     pub(crate) fn note_user_program(&self) {
         self.0.has_run.set(true);
+    }
+
+    /// Records that a user of the running lab started a program.
+    pub(crate) fn note_attached_program(&self) {
+        self.note_user_program();
+        self.0.has_attached.set(true);
+    }
+
+    /// Whether a user of the running lab has started a program. The program may have changed the
+    /// lab, and may have left processes running.
+    pub(crate) fn has_attached_programs(&self) -> bool {
+        self.0.has_attached.get()
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod carrier;
 mod changes;
+mod lifetimes;
 pub(crate) mod links;
 mod neighbours;
 mod routes;
