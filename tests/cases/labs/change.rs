@@ -292,7 +292,9 @@ fn nftables_tables(namespace: &str, listed: &str) -> Vec<((String, String), Tabl
             }
             table.line = 0;
             // Only chains with a hook are called in the order in which they were created.
-            table.sets.sort_by(|first, second| first.name.cmp(&second.name));
+            table
+                .sets
+                .sort_by(|first, second| first.name.cmp(&second.name));
             table.chains.sort_by_cached_key(|chain| {
                 let regular = chain.hook.is_none().then(|| chain.name.clone());
                 (regular.is_some(), regular)

@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, HashMap};
 
 use indexmap::IndexMap;
 
-use super::result::cli_lab_name;
 use crate::results::flows::{DeclaredFlows, FlowObservation, FlowOutcome};
 use crate::results::{CaseResult, FileLine};
 use crate::run::prepare::Prepared;
@@ -26,7 +25,7 @@ pub(in crate::run) fn declared_flows<'p>(
     let mut labs: IndexMap<String, DeclaredFlows> = IndexMap::new();
     for (index, prepared) in cases {
         let lab = labs
-            .entry(cli_lab_name(prepared))
+            .entry(prepared.cli_lab_name())
             .or_insert_with(|| flows_of_lab(prepared));
         lab.cases.insert(index);
     }

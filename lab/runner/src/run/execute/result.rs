@@ -1,6 +1,5 @@
 //! Builds the result of a case from its judgement and evidence.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -9,7 +8,6 @@ use super::{KeptCase, flows};
 use crate::kernel::Session;
 use crate::results::{CaseResult, CaseStatus, RunError};
 use crate::run::prepare::Prepared;
-use crate::run::select::rerun_name;
 use svclab_judge::Judgement;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{Plan, ProbeProtocol};
@@ -28,22 +26,9 @@ pub(super) fn without_verdict(prepared: &Prepared, error: RunError) -> CaseResul
 fn cli_name(prepared: &Prepared) -> String {
     let case = &prepared.case;
     let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
-    let named = format!("{}{rest}", cli_lab_name(prepared));
+    let named = format!("{}{rest}", prepared.cli_lab_name());
     let named = Some(named).filter(|named| *named != case.id);
     named.unwrap_or_default()
-}
-
-/// Returns the name of a case's lab on the command line.
-pub(super) fn cli_lab_name(prepared: &Prepared) -> String {
-    let case = &prepared.case;
-    let file = prepared.sources.iter().next();
-    let file = file.map_or(Cow::default(), |(_, source)| source.path());
-    let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
-    let lab = prepared
-        .cli_name
-        .strip_suffix(rest)
-        .unwrap_or(&prepared.cli_name);
-    rerun_name(lab, &file)
 }
 
 /// Returns the result of a case with a verdict.

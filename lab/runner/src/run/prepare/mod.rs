@@ -30,7 +30,7 @@ use svclab_scenario::objects::Object;
 use svclab_scenario::reference::DocumentRef;
 use svclab_scenario::tree::PathSegment;
 
-use super::select::SelectedLab;
+use super::select::{SelectedLab, rerun_name};
 use super::summary::diagnostic_location;
 
 pub use invalid_case::{InvalidCase, prepare_case};
@@ -335,6 +335,15 @@ impl Prepared {
     #[must_use]
     pub fn expectation_location(&self) -> Option<FileLine> {
         self.location_of(&place!["spec", "expect", self.case.row])
+    }
+
+    /// Returns the name of the lab on the command line.
+    pub(in crate::run) fn cli_lab_name(&self) -> String {
+        let file = self.sources.iter().next();
+        let file = file.map_or(Cow::default(), |(_, source)| source.path());
+        let rest = self.case.id.strip_prefix(&self.case.lab);
+        let lab = self.cli_name.strip_suffix(rest.unwrap_or_default());
+        rerun_name(lab.unwrap_or(&self.cli_name), &file)
     }
 
     /// Returns the location of a path in the lab document. `None` if the document does not contain
