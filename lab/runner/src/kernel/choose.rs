@@ -2,14 +2,13 @@
 //! unless the user selects another.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::{Mutex, OnceCell, Semaphore};
 
 use super::agent::Agent;
+use super::choice::KernelChoice;
 use super::error::KernelError;
 use super::error::guest::GuestError;
 use super::guest::{self, Cache, Guest, KernelRequest};
@@ -112,65 +111,6 @@ impl Kernel {
         match self {
             Self::Host(_) => "",
             Self::Guest(guest) => guest.release(),
-        }
-    }
-}
-
-/// Kernels that a user selects.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum KernelChoice {
-    /// This host if it can run the plan, else a guest with the newest kernel.
-    #[default]
-    Auto,
-    /// Only this host.
-    Host,
-    /// This host if it can run the plan, and a guest of every available series.
-    All,
-    /// Guest with a kernel of the distribution, by series or release.
-    Series(String),
-    /// Guest with the user's own kernel.
-    UserKernel {
-        /// Path of the kernel file.
-        kernel: PathBuf,
-        /// Directory of the kernel's modules. `None` if it must be searched.
-        modules: Option<PathBuf>,
-    },
-}
-
-impl FromStr for KernelChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(match text {
-            "auto" => Self::Auto,
-            "host" => Self::Host,
-            "all" => Self::All,
-            _ if text.contains('/') => Self::UserKernel {
-                kernel: PathBuf::from(text),
-                modules: None,
-            },
-            _ if text.starts_with(|first: char| first.is_ascii_digit()) => {
-                Self::Series(text.to_owned())
-            }
-            _ => {
-                return Err(
-                    "expected `auto`, `host`, `all`, a version such as `6.12`, or the path of a \
-                     kernel file with a `/`"
-                        .to_owned(),
-                );
-            }
-        })
-    }
-}
-
-impl fmt::Display for KernelChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Host => f.write_str("host"),
-            Self::All => f.write_str("all"),
-            Self::Series(series) => f.write_str(series),
-            Self::UserKernel { kernel, .. } => kernel.display().fmt(f),
         }
     }
 }
@@ -485,21 +425,5 @@ mod tests {
             guest_notice(&error, &["6.12.117+deb12-cloud-amd64"]),
             @"no agent starts on this host, so labs run in a guest (Linux 6.12.117+deb12-cloud-amd64): the agent was lost: exited with status 1; no step started; output: out of memory"
         );
-    }
-
-    #[test]
-    fn kernel_choice_round_trips_through_text() {
-        for text in [
-            "auto",
-            "host",
-            "all",
-            "6.12",
-            "6.1.0-56-cloud-amd64",
-            "/boot/vmlinuz",
-        ] {
-            let choice: KernelChoice = text.parse().unwrap();
-            assert_eq!(choice.to_string(), text);
-        }
-        assert!("guest".parse::<KernelChoice>().is_err());
     }
 }

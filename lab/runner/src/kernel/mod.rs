@@ -2,6 +2,7 @@
 //! [`Agent`] and do not depend on the kind of kernel.
 
 pub(crate) mod agent;
+mod choice;
 mod choose;
 pub mod doctor;
 mod error;
@@ -17,7 +18,8 @@ pub use agent::Agent;
 pub use agent::program as agent_program;
 pub use agent::session::Session;
 pub use agent::stream::{StreamHandle, StreamOpener};
-pub use choose::{Kernel, KernelChoice, KernelSelector};
+pub use choice::KernelChoice;
+pub use choose::{Kernel, KernelSelector};
 pub use error::guest::GuestError;
 pub use error::{KernelError, LostAgent};
 pub use guest::Guest;
