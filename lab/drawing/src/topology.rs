@@ -4,12 +4,15 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use svclab_model::plan::{Link, LinkKind, Namespace, Plan};
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET, Pod};
 
 /// Places of a lab by layer. Every namespace of the plan is one place.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Topology {
     /// Hosts outside of the cluster.
     pub hosts: Vec<Place>,
@@ -20,7 +23,8 @@ pub struct Topology {
 }
 
 /// Namespace of a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Place {
     /// Name of the namespace.
     pub namespace: String,
@@ -31,7 +35,8 @@ pub struct Place {
 }
 
 /// Router between machines.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Router {
     /// Namespace of the router.
     pub place: Place,
@@ -40,7 +45,8 @@ pub struct Router {
 }
 
 /// Load balancer of a lab.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct LoadBalancer {
     /// Name in the lab.
     pub name: String,
@@ -49,7 +55,8 @@ pub struct LoadBalancer {
 }
 
 /// Node of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Node {
     /// Namespace of the node.
     pub place: Place,
@@ -60,7 +67,8 @@ pub struct Node {
 }
 
 /// Interface of a place.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Interface {
     /// Interface name.
     pub name: String,
@@ -75,7 +83,8 @@ pub struct Interface {
 }
 
 /// Type of an interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub enum InterfaceKind {
     /// End of a veth pair, with the namespace and interface of the other end.
     Veth {

@@ -51,6 +51,12 @@ pub struct Journey {
     pub packets: Vec<PacketPath>,
 }
 
+impl AsRef<Self> for Journey {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// Packet path: one packet from its sender to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]

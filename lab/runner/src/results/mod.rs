@@ -3,6 +3,7 @@
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod flows;
+mod run_facts;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +19,7 @@ use svclab_diagnostic::{bug, exit_code};
 use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
 use svclab_model::evidence::RejectedRequest;
 
+pub use run_facts::{RunFacts, RunStart};
 pub use svclab_model::evidence::Environment;
 
 /// Results of a run.
@@ -27,6 +29,8 @@ pub struct Results {
     pub tools: BTreeMap<String, String>,
     /// Result of each case, in the order of the labs and their cases.
     pub cases: Vec<CaseResult>,
+    /// When and how the run was made.
+    pub run: Option<RunFacts>,
     /// Number of started cases. Each of them is in `cases`, unless the run was interrupted or
     /// svclab has a bug.
     pub begun: Option<usize>,
@@ -314,10 +318,7 @@ impl CaseResult {
     /// one case, returns the name of the lab.
     #[must_use]
     pub fn short_name(&self) -> &str {
-        self.case
-            .strip_prefix(&self.lab)
-            .and_then(|rest| rest.strip_prefix('/'))
-            .unwrap_or(&self.case)
+        short_name(&self.lab, &self.case)
     }
 
     /// Returns all checks except those of probes.
@@ -330,6 +331,14 @@ impl CaseResult {
     }
 }
 
+/// Returns the name of a case within its lab; see [`CaseResult::short_name`].
+#[must_use]
+pub fn short_name<'c>(lab: &str, case: &'c str) -> &'c str {
+    case.strip_prefix(lab)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .unwrap_or(case)
+}
+
 impl Results {
     /// Creates the results of cases that ran with these programs.
     #[must_use]
@@ -338,6 +347,7 @@ impl Results {
         Self {
             tools,
             cases,
+            run: None,
             begun: None,
             summary,
             warnings: Vec::new(),

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::stream::{self, StreamExt as _};
 
 use super::execute::pool::Pools;
-use super::execute::{RunOptions, try_case, without_settling};
+use super::execute::result::judged_result;
+use super::execute::{CaseEvidence, RunOptions, try_case, without_settling};
 use super::kernel_error::to_run_error;
 use super::prepare::{Prepared, refit};
 use super::tasks::catch_panic;
-use crate::results::{ErrorKind, RunError};
+use crate::results::{CaseResult, ErrorKind, RunError};
 use svclab_journey::journey::Journey;
 use svclab_judge::Judgement;
 use svclab_model::evidence::Evidence;
@@ -23,12 +26,27 @@ pub struct ExplainedCase {
     pub prepared: Prepared,
     /// Release of the kernel that the case ran in.
     pub kernel: String,
+    /// Time from the first namespace to the last verdict, in milliseconds.
+    pub duration_ms: u64,
     /// Evidence of the case.
     pub evidence: Evidence,
     /// Judgement of the evidence by the expectations of the case.
     pub judgement: Judgement,
     /// Journeys of each stage, in the order in which their connections started.
     pub journeys: Vec<Vec<Journey>>,
+}
+
+impl ExplainedCase {
+    /// Returns the result and the evidence of the case, as those of a run.
+    #[must_use]
+    pub fn into_result(self) -> (CaseResult, Arc<CaseEvidence>) {
+        let prepared = Arc::new(self.prepared);
+        let mut result = judged_result(&prepared, self.judgement, &self.evidence);
+        result.kernel = self.kernel;
+        result.duration_ms = self.duration_ms;
+        let evidence = CaseEvidence::new(&prepared, &result.kernel, &self.evidence);
+        (result, Arc::new(evidence))
+    }
 }
 
 /// Runs cases in parallel, each with all of its namespaces watched. Returns the results in the
@@ -99,6 +117,7 @@ async fn explain_case(mut prepared: Prepared, pools: &Pools) -> Result<Explained
         });
     };
     let _room = pool.acquire_room(&prepared.plan).await;
+    let begun = Instant::now();
     let agent = pool.agent().await.map_err(|error| to_run_error(&error))?;
     let (judgement, evidence, _session) = match try_case(&prepared, &agent).await {
         Ok(tried) => tried,
@@ -116,6 +135,7 @@ async fn explain_case(mut prepared: Prepared, pools: &Pools) -> Result<Explained
     Ok(ExplainedCase {
         prepared,
         kernel,
+        duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         evidence,
         judgement,
         journeys,

@@ -22,3 +22,24 @@ pub struct CaseEvidence {
     /// Case as it ran.
     pub prepared: Arc<Prepared>,
 }
+
+impl CaseEvidence {
+    /// Creates the evidence of a case. `prepared` is the case as it ran.
+    #[must_use]
+    pub fn new(prepared: &Arc<Prepared>, kernel: &str, evidence: &Evidence) -> Self {
+        let interfaces = prepared.plan.namespaces.iter().flat_map(|namespace| {
+            let links = namespace.links.iter().map(|link| link.name.as_str());
+            links
+                .chain(["lo"])
+                .map(|link| (namespace.name.clone(), link.to_owned()))
+        });
+        Self {
+            case: prepared.case.id.clone(),
+            kernel: kernel.to_owned(),
+            evidence: evidence.clone(),
+            journeys: prepared.journeys(evidence),
+            interfaces: interfaces.collect(),
+            prepared: Arc::clone(prepared),
+        }
+    }
+}

@@ -6,13 +6,12 @@ mod event;
 pub(super) mod flows;
 pub mod pool;
 mod rejected_rule;
-mod result;
+pub(super) mod result;
 
 use std::collections::HashSet;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use tokio::sync::{Semaphore, mpsc};
 
@@ -21,7 +20,7 @@ use super::prepare::{Prepared, refit};
 use super::tasks::{Tasks, catch_panic};
 use crate::kernel::{KernelChoice, Session};
 use crate::results::flows::tables;
-use crate::results::{CaseResult, CaseStatus, Results, RunError, Warning};
+use crate::results::{CaseResult, CaseStatus, Results, RunError, RunStart, Warning};
 use case::run_case;
 use pool::{Pool, Pools};
 use result::{split_ended, without_verdict};
@@ -46,6 +45,8 @@ pub struct RunOptions {
     pub keep: bool,
     /// Whether the result of each case is sent with its full evidence.
     pub with_evidence: bool,
+    /// Command that started the run, as a shell reads it.
+    pub command: String,
     /// Callback that prints why labs run in a guest and not on this host.
     pub notice: Option<fn(&str)>,
 }
@@ -76,7 +77,7 @@ pub async fn execute(
     events: &mpsc::UnboundedSender<Event>,
     cancelled: impl Future<Output = ()>,
 ) -> (Results, Vec<KeptCase>) {
-    let begun = Instant::now();
+    let start = RunStart::now();
     let mut running = RunState::default();
     let mut cases_to_run = Vec::new();
     for (index, case) in cases.into_iter().enumerate() {
@@ -105,13 +106,14 @@ pub async fn execute(
     results.begun = Some(running.started);
     results.interrupted = is_interrupted;
     results.warnings = warnings;
+    results.run = Some(start.facts(options.jobs, options.command.clone()));
     let indices = positions.into_iter().map(|(index, _)| index);
     let indexed: Vec<(usize, &CaseResult)> = indices.zip(&results.cases).collect();
     results.flows = tables(&declared_flows, &indexed);
     // The receiver may have been dropped. The results are returned in any case.
     let _ = events.send(Event::RunEnded {
         results: Box::new(results.clone()),
-        duration: begun.elapsed(),
+        duration: start.elapsed(),
     });
     (results, running.kept)
 }

@@ -32,7 +32,7 @@ fn cli_name(prepared: &Prepared) -> String {
 }
 
 /// Returns the result of a case with a verdict.
-pub(super) fn judged_result(
+pub(in crate::run) fn judged_result(
     prepared: &Prepared,
     judgement: Judgement,
     evidence: &Evidence,
@@ -94,7 +94,7 @@ pub(super) fn split_ended(
     let seen = lab
         .as_ref()
         .filter(|_| with_evidence)
-        .map(|(_, evidence)| Arc::new(case_evidence(&prepared, &result, evidence)));
+        .map(|(_, evidence)| Arc::new(CaseEvidence::new(&prepared, &result.kernel, evidence)));
     let names = prepared.plan.namespaces.iter().map(|ns| ns.name.clone());
     let kept = lab.map(|(session, _)| KeptCase {
         case: prepared.case.id.clone(),
@@ -102,28 +102,6 @@ pub(super) fn split_ended(
         session,
     });
     (result, seen, kept)
-}
-
-/// Returns the evidence of a case in the form that is sent, with the case.
-fn case_evidence(
-    prepared: &Arc<Prepared>,
-    result: &CaseResult,
-    evidence: &Evidence,
-) -> CaseEvidence {
-    let interfaces = prepared.plan.namespaces.iter().flat_map(|namespace| {
-        let links = namespace.links.iter().map(|link| link.name.as_str());
-        links
-            .chain(["lo"])
-            .map(|link| (namespace.name.clone(), link.to_owned()))
-    });
-    CaseEvidence {
-        case: result.case.clone(),
-        kernel: result.kernel.clone(),
-        evidence: evidence.clone(),
-        journeys: prepared.journeys(evidence),
-        interfaces: interfaces.collect(),
-        prepared: Arc::clone(prepared),
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,59 @@
+//! When and how a run was made.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// When and how a run was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunFacts {
+    /// Start of the run in UTC, in the format of RFC 3339 with whole seconds.
+    pub started_at: String,
+    /// Duration of the run, in milliseconds.
+    pub duration_ms: u64,
+    /// Maximum number of cases that ran at the same time.
+    pub jobs: usize,
+    /// Command that started the run, as a shell reads it.
+    pub command: String,
+}
+
+/// Start of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct RunStart {
+    date: SystemTime,
+    time: Instant,
+}
+
+impl RunStart {
+    /// Starts now.
+    #[must_use]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the date is for people; the duration is measured with an instant"
+    )]
+    pub fn now() -> Self {
+        Self {
+            date: SystemTime::now(),
+            time: Instant::now(),
+        }
+    }
+
+    /// Returns the time since the start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.time.elapsed()
+    }
+
+    /// Returns the facts of a run that ends now.
+    #[must_use]
+    pub fn facts(&self, jobs: usize, command: String) -> RunFacts {
+        RunFacts {
+            started_at: humantime::format_rfc3339_seconds(self.date).to_string(),
+            duration_ms: u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX),
+            jobs,
+            command,
+        }
+    }
+}
