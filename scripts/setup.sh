@@ -37,6 +37,10 @@ has_certificates() {
         -s /etc/pki/tls/certs/ca-bundle.crt ]]
 }
 
+has_pip() {
+    python3 -m pip --version >/dev/null 2>&1
+}
+
 # Prints the Debian packages that are missing for running labs, one per line.
 missing_for_labs() {
     { has iptables-nft-restore && has iptables-legacy-restore; } || echo iptables
@@ -64,6 +68,10 @@ missing_for_tests() {
     # Shells that may run scripts/collect-node on a node.
     has dash || echo dash
     has busybox || echo busybox
+    # Show the report of a run. Chromium installs a font.
+    has chromium || has google-chrome || echo chromium
+    has chromedriver || echo chromium-driver
+    axe_is_there || has_pip || echo python3-pip
 }
 
 # Prints the additional Debian packages that are missing for the long suites. The library of the
@@ -75,7 +83,7 @@ missing_for_long_tests() {
     has dpkg-source || echo dpkg-dev
     # Changes the source of kube-proxies that are broken on purpose.
     has patch || echo patch
-    go_is_there || python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
+    go_is_there || has_pip || echo python3-pip
 }
 
 missing_for_anything() {
@@ -162,6 +170,7 @@ help: install them for cargo, then run this command again"
         say "Installing rustfmt and clippy"
         rustup --quiet component add rustfmt clippy >&2 || cannot "rustup cannot install rustfmt and clippy"
     fi
+    axe_is_there || fetch_axe || exit
 }
 
 # Real kube-proxy that rules are compared with: its version, the version of its source package in
@@ -182,6 +191,37 @@ cache_directory() {
         printf '%s\n' /var/cache/svclab
     fi
 }
+
+# axe-core, which the tests of the report search for barriers with: the wheel that contains the file,
+# its SHA-256, and the version of the file. The file is that of the npm package, plus a newline.
+axe_wheel=axe-playwright-python==0.1.8
+axe_wheel_sha256=fdd263c998388f1a8e67cad02677e612d946248bd44d163be5e8650ea31f95f8
+axe=4.12.1
+
+# Prints the path of axe-core after its download.
+axe_path() {
+    printf '%s\n' "$(cache_directory)/axe/$axe/axe.min.js"
+}
+
+axe_is_there() {
+    [[ -s $(axe_path) ]]
+}
+
+# Downloads axe-core and stores it, once for each machine.
+fetch_axe() (
+    kept=$(axe_path)
+    say "Downloading axe-core $axe"
+    mkdir -p -- "${kept%/*}" || cannot "cannot create ${kept%/*}"
+    work=$(mktemp -d -p "${kept%/*}") || cannot "cannot create a directory in ${kept%/*}"
+    trap 'rm -rf -- "$work"' EXIT
+    cd -- "$work" || exit
+    printf '%s --hash=sha256:%s\n' "$axe_wheel" "$axe_wheel_sha256" >wanted
+    python3 -m pip --quiet --disable-pip-version-check download --no-deps \
+        --only-binary :all: --require-hashes --dest wheels --requirement wanted >&2 &&
+        python3 -m zipfile --extract wheels/*.whl . &&
+        mv -- axe_playwright_python/axe.min.js "$kept" ||
+        cannot "pip cannot download $axe_wheel; see its output above"
+)
 
 # Prints the directory of Go after its download.
 go_directory() {
