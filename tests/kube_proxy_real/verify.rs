@@ -302,6 +302,7 @@ async fn run_verify(found: PreparedPairs, against: &Side, new: &Side) -> Verific
         agents: 2,
         keep: false,
         with_evidence: false,
+        command: String::new(),
         notice: None,
     };
     let (sender, _) = mpsc::unbounded_channel();

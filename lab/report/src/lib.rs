@@ -13,6 +13,10 @@
 //! # }
 //! ```
 
+mod additions;
+mod alignment;
+mod case_additions;
+mod case_details;
 mod case_head;
 mod commands;
 pub mod drawing;
@@ -25,8 +29,10 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use additions::{Additions, Answer};
+pub use case_additions::{CaseAdditions, ProbeFixes};
 pub use commands::{
-    bisect, claims, diff, doctor, explain, ps, replay, verify, version_history, why,
+    bisect, claims, compare, diff, doctor, explain, ps, replay, verify, version_history, why,
 };
 pub use formats::github::inert;
 pub use formats::html::HtmlWriter;

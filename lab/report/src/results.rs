@@ -16,7 +16,7 @@ use svclab_model::evidence::{RejectedRequest, is_none_missed};
 use svclab_runner::certify::Certificate;
 use svclab_runner::results::flows::{FlowObservation, FlowOutcome, FlowTable};
 use svclab_runner::results::{
-    CaseResult, CaseStatus, FileLine, Results, RunError, Summary, Warning,
+    CaseResult, CaseStatus, FileLine, Results, RunError, RunFacts, Summary, Warning, short_name,
 };
 
 /// Name and version of the JSON format.
@@ -33,6 +33,9 @@ pub struct Document {
     pub tools: BTreeMap<String, String>,
     /// Result of each case, in the order of the labs and their cases.
     pub cases: Vec<CaseDocument>,
+    /// When and how the run was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunFacts>,
     /// Number of started cases. Each of them is in `cases`, unless the run was interrupted or
     /// svclab has a bug.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +61,7 @@ pub struct Document {
     clippy::trivially_copy_pass_by_ref,
     reason = "serde passes a reference"
 )]
-fn is_false(value: &bool) -> bool {
+pub(crate) fn is_false(value: &bool) -> bool {
     !value
 }
 
@@ -236,19 +239,52 @@ impl Document {
     /// Returns the exit code of the run; see [`Results::exit_code`].
     #[must_use]
     pub fn exit_code(&self) -> u8 {
+        self.to_results().exit_code()
+    }
+
+    /// Returns the number of cases without a result; 0 for an interrupted run.
+    #[must_use]
+    pub fn count_missing_results(&self) -> usize {
+        self.to_results().count_missing_results()
+    }
+
+    /// Whether the certificate states that the machine changed.
+    #[must_use]
+    pub fn has_machine_changed(&self) -> bool {
+        self.to_results().has_machine_changed()
+    }
+
+    /// Returns the results without what was observed.
+    fn to_results(&self) -> Results {
         let cases = self.cases.iter().map(|case| CaseResult {
             result: case.result,
             error: case.error.clone(),
             ..CaseResult::empty(&case.lab, &case.case)
         });
-        let results = Results {
+        Results {
             begun: self.begun,
             summary: self.summary,
             interrupted: self.interrupted,
             certificate: self.certificate.clone(),
             ..Results::new(BTreeMap::new(), cases.collect())
-        };
-        results.exit_code()
+        }
+    }
+}
+
+impl CaseDocument {
+    /// Returns the name of the case within its lab; see [`CaseResult::short_name`].
+    #[must_use]
+    pub fn short_name(&self) -> &str {
+        short_name(&self.lab, &self.case)
+    }
+
+    /// Returns all checks except those of probes.
+    pub fn checks(&self) -> impl Iterator<Item = &CheckDocument> {
+        self.wire
+            .iter()
+            .chain(&self.counters)
+            .chain(&self.rules)
+            .chain(&self.kernel_state)
     }
 }
 
@@ -258,6 +294,7 @@ impl From<&Results> for Document {
             schema: SCHEMA.to_owned(),
             tools: results.tools.clone(),
             cases: results.cases.iter().map(CaseDocument::from).collect(),
+            run: results.run.clone(),
             begun: results.begun,
             summary: results.summary,
             warnings: results.warnings.clone(),

@@ -213,6 +213,7 @@ impl Lab {
             agents: cores,
             keep: false,
             with_evidence: true,
+            command: String::new(),
             notice: None,
         };
         let (event_sender, mut events) = mpsc::unbounded_channel();

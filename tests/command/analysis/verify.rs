@@ -199,6 +199,7 @@ fn run_verify(found: PreparedPairs, against: &Side, new: &Side, agent: PathBuf) 
         agents: 1,
         keep: false,
         with_evidence: false,
+        command: String::new(),
         notice: None,
     };
     let (sender, _) = mpsc::unbounded_channel();

@@ -40,6 +40,7 @@ fn options() -> RunOptions {
         agents: 2,
         keep: false,
         with_evidence: false,
+        command: String::new(),
         notice: None,
     }
 }
@@ -311,14 +312,17 @@ fn run_unknown_name_runs_no_case() {
 
 #[test]
 fn run_labs_of_equal_name_have_separate_flow_tables() {
-    let lab = project().join("topologies/conformance/session-affinity.yaml");
+    let lab = project().join("topologies/conformance/external-ip.yaml");
     let directory = tempfile::tempdir().expect("a directory");
-    let cases = [("a", "iptables"), ("b", "nftables")].map(|(name, mode)| {
+    let copies = [("a", "iptables"), ("b", "nftables")].map(|(name, mode)| {
         let path = directory.path().join(name);
         fs::create_dir(&path).expect("a directory");
-        fs::copy(&lab, path.join("session-affinity.yaml")).expect("a copy");
-        format!("{}/session-affinity.yaml/mode={mode}", path.display())
+        fs::copy(&lab, path.join("external-ip.yaml")).expect("a copy");
+        (format!("{}/external-ip.yaml", path.display()), mode)
     });
+    let cases = copies
+        .clone()
+        .map(|(lab, mode)| format!("{lab}/mode={mode},version=v1.36,cidr=set"));
     let output = run(&[
         "run",
         "--kernel=host",
@@ -328,10 +332,9 @@ fn run_labs_of_equal_name_have_separate_flow_tables() {
     ]);
     let printed: Value = serde_json::from_slice(&output.stdout).expect("a document");
     let tables = printed["flows"].as_array().expect("flow tables");
-    for (table, case) in tables.iter().zip(&cases) {
-        let (lab, mode) = case.rsplit_once("/mode=").expect("a case");
-        assert_eq!(table["lab"], lab, "{tables:#?}");
+    for (table, (lab, mode)) in tables.iter().zip(&copies) {
+        assert_eq!(table["lab"], *lab, "{tables:#?}");
         assert_eq!(table["columns"], serde_json::json!([mode]), "{tables:#?}");
     }
-    assert_eq!(tables.len(), cases.len());
+    assert_eq!(tables.len(), copies.len());
 }

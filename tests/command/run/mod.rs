@@ -6,4 +6,5 @@ mod kept;
 mod measured;
 mod node_ports;
 mod refusals;
+mod report;
 mod typed;

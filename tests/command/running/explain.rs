@@ -96,3 +96,30 @@ fn explain_lab_not_running_is_refused() {
     let verbose_probe = ["probe", "node-1", "192.168.50.11:1", "-v"];
     assert_output_snapshot!(labs, labs.runtime.run(&verbose_probe));
 }
+
+#[test]
+fn report_of_running_lab_has_packets_and_no_judgement() {
+    let runtime = start_lab(CONNECTS);
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let probe = ["probe", "node-1", "service/default/app:80"];
+    let plain = runtime.run(&probe);
+    let reported = runtime.run(&[&probe[..], &["--report", &path("probe.html")]].concat());
+    assert_eq!(reported.status.code(), Some(0), "{}", stderr(&reported));
+    assert_eq!(stdout(&reported), stdout(&plain));
+    let explain = ["explain", "--running"];
+    let output = runtime.run(&[&explain[..], &["--report", &path("explain")]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let read = |name: &str| std::fs::read_to_string(path(name)).expect("a file");
+    assert_eq!(read("explain/answer.txt"), stdout(&output));
+    for (page, title) in [
+        ("probe.html", "svclab probe node-1 service/default/app:80"),
+        ("explain/index.html", "svclab explain --running"),
+    ] {
+        let page = read(page);
+        for part in [title, "not judged", "<svg", "capture.pcapng.gz"] {
+            assert!(page.contains(part), "{title}: {part}");
+        }
+        assert!(!page.contains("PASS"), "{title}");
+    }
+}

@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::results::is_false;
 use crate::text::conclusion::render_facts;
+use crate::text::journey_groups::group_journeys;
 use svclab_journey::journey::Journey;
 use svclab_judge::{Explainer, Fact, ProbeOutcome};
 use svclab_model::evidence::Evidence;
@@ -57,6 +59,7 @@ impl StageJourneys {
         let described = journeys.into_iter().map(|journey| {
             let facts = explainer.conclude(&journey);
             ExplainedJourney {
+                failing: explainer.is_failing(&journey),
                 conclusion: render_facts(&facts),
                 facts,
                 journey,
@@ -66,6 +69,15 @@ impl StageJourneys {
             step: step.map(str::to_owned),
             connections: described.collect(),
         }
+    }
+
+    /// Returns connections that went alike: the first of each group with the size of the group.
+    pub(crate) fn groups(&self) -> Vec<(&ExplainedJourney, usize)> {
+        group_journeys(
+            self.connections.iter(),
+            |explained| explained.conclusion.join("\n"),
+            |explained| explained.failing,
+        )
     }
 
     /// Explains the journeys of each stage of a case.
@@ -90,6 +102,9 @@ impl StageJourneys {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedJourney {
+    /// Whether the connection failed, or belongs to a probe with an unexpected result.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub failing: bool,
     /// Conclusion in plain words, one sentence each.
     pub conclusion: Vec<String>,
     /// Facts of the conclusion as data, in the order of the sentences.
@@ -98,6 +113,12 @@ pub struct ExplainedJourney {
     /// Journey with all packets of the connection.
     #[serde(flatten)]
     pub journey: Journey,
+}
+
+impl AsRef<Journey> for ExplainedJourney {
+    fn as_ref(&self) -> &Journey {
+        &self.journey
+    }
 }
 
 impl Journeys {

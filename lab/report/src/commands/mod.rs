@@ -2,6 +2,7 @@
 
 pub mod bisect;
 pub mod claims;
+pub mod compare;
 pub mod diff;
 pub mod doctor;
 pub mod explain;

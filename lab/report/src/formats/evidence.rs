@@ -1,11 +1,10 @@
 //! Defines the evidence file of a case, which `svclab run --report` writes.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::commands::explain::StageJourneys;
+use crate::case_details::CaseDetails;
 use svclab_model::evidence::Evidence;
-use svclab_runner::results::CaseResult;
 use svclab_runner::run::CaseEvidence;
 
 /// Name and version of the schema.
@@ -23,24 +22,30 @@ pub(crate) struct EvidenceDocument<'e> {
     kernel: &'e str,
     /// Recorded evidence.
     evidence: &'e Evidence,
-    /// Journeys of each stage, in the order of `evidence.stages`.
-    stages: Vec<StageJourneys>,
+    /// Result, topology and explanation.
+    #[serde(flatten)]
+    details: &'e CaseDetails,
 }
 
 impl<'e> EvidenceDocument<'e> {
-    /// Creates the document of a case with its result.
-    pub(crate) fn new(result: &CaseResult, seen: &'e CaseEvidence) -> Self {
+    /// Creates the document of a case with its details.
+    pub(crate) fn new(details: &'e CaseDetails, seen: &'e CaseEvidence) -> Self {
         Self {
             schema: SCHEMA,
             case: &seen.case,
             kernel: &seen.kernel,
             evidence: &seen.evidence,
-            stages: StageJourneys::from_case(
-                &seen.prepared,
-                &seen.evidence,
-                &result.probes,
-                seen.journeys.iter().cloned(),
-            ),
+            details,
         }
     }
+}
+
+/// Part of an evidence file that a page shows.
+#[derive(Debug, Deserialize)]
+pub(crate) struct StoredDetails {
+    /// Name and version of the schema.
+    pub schema: String,
+    /// Result, topology and explanation.
+    #[serde(flatten)]
+    pub details: CaseDetails,
 }

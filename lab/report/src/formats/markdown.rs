@@ -16,7 +16,7 @@ pub(crate) fn render_page(results: &Results, summary: &str, renderer: CaseRender
         let time = cases.iter().map(|case| case.duration_ms).sum();
         format!(
             "| {} | {} | {} | {} | {} |\n",
-            escape_cell(lab),
+            escape_text(lab),
             counts.passed,
             counts.failed,
             counts.errors,
@@ -24,7 +24,7 @@ pub(crate) fn render_page(results: &Results, summary: &str, renderer: CaseRender
         )
     });
     let mut parts = vec![
-        format!("### svclab\n\n{}\n\n", escape_cell(summary)),
+        format!("### svclab\n\n{}\n\n", escape_text(summary)),
         "| lab | passed | failed | errors | time |\n|---|--:|--:|--:|--:|\n".to_owned(),
     ];
     parts.extend(labs);
@@ -45,7 +45,7 @@ pub(crate) fn render_page(results: &Results, summary: &str, renderer: CaseRender
     }
     if let Some(certificate) = &results.certificate {
         let line = certificate::headline(certificate);
-        parts.push(format!("\n{}\n", escape_cell(&line)));
+        parts.push(format!("\n{}\n", escape_text(&line)));
     }
     parts.concat()
 }
@@ -55,9 +55,9 @@ fn rows(case: &CaseResult, renderer: CaseRenderer<'_>) -> Vec<String> {
         format!(
             "| {} | {} | {} | {} |\n",
             case.result.upper_case_name(),
-            escape_cell(&renderer.name(case)),
-            escape_cell(expected),
-            escape_cell(seen)
+            escape_text(&renderer.name(case)),
+            escape_text(expected),
+            escape_text(seen)
         )
     };
     if let Some(error) = &case.error {
@@ -78,8 +78,8 @@ fn rows(case: &CaseResult, renderer: CaseRenderer<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Escapes text for a table cell.
-fn escape_cell(text: &str) -> String {
+/// Escapes text for a paragraph or a table cell.
+pub(crate) fn escape_text(text: &str) -> String {
     let mut cell = String::new();
     for character in text.trim().chars() {
         match character {
@@ -98,6 +98,16 @@ fn escape_cell(text: &str) -> String {
     cell
 }
 
+/// Renders text as code on one line. The fence is longer than any sequence of backticks in the text
+/// (section 6.1 of the specification 0.31).
+pub(crate) fn code_span(text: &str) -> String {
+    let text = text.replace(['\n', '\r'], " ");
+    let runs = text.split(|character| character != '`').map(str::len);
+    let fence = "`".repeat(runs.max().unwrap_or(0) + 1);
+    let space = if fence.len() > 1 { " " } else { "" };
+    format!("{fence}{space}{text}{space}{fence}")
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -107,11 +117,17 @@ mod tests {
     use svclab_runner::results::fixture;
 
     #[test]
-    fn escape_cell_markup_is_escaped() {
+    fn escape_text_markup_is_escaped() {
         assert_eq!(
-            escape_cell("a|b\n<i>`c`</i> & d_e\r"),
+            escape_text("a|b\n<i>`c`</i> & d_e\r"),
             r"a\|b<br>&lt;i&gt;\`c\`&lt;/i&gt; &amp; d\_e"
         );
+    }
+
+    #[test]
+    fn code_span_backticks_have_longer_fence() {
+        assert_eq!(code_span("-j DROP"), "`-j DROP`");
+        assert_eq!(code_span("a `b`` c\nd"), "``` a `b`` c d ```");
     }
 
     #[test]

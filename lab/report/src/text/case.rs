@@ -157,7 +157,11 @@ impl<'a> CaseRenderer<'a> {
             text.line(&format!("{}: {expected}; seen {seen}", check.target()));
         }
         for step in &case.steps {
-            text.line(&format!("step {}: {}", step.name, describe_shifts(step)));
+            text.line(&format!(
+                "step {}: {}",
+                step.name,
+                describe_shifts(&step.shifts)
+            ));
         }
         for line in refused::render_lines(&case.refused, case.refused_missed) {
             text.line(&format!("{}: {line}", refused::LABEL));

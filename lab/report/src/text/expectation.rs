@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::text::{count, join};
 use svclab_judge::{
     Check, ClaimDifference, LinkContent, Observed, ProbeOutcome, SetContent, StepOutcome,
-    render_duration,
+    TrafficShift, render_duration,
 };
 use svclab_scenario::expectation::{ANY, LinkExpectation, ProbeExpectation, SetExpectation};
 
@@ -227,8 +227,8 @@ pub(crate) fn describe_within(within: Duration) -> String {
 }
 
 /// Describes the traffic shifts after a step.
-pub(crate) fn describe_shifts(step: &StepOutcome) -> String {
-    let shifts = step.shifts.iter().map(|shift| {
+pub(crate) fn describe_shifts(shifts: &[TrafficShift]) -> String {
+    let shifts = shifts.iter().map(|shift| {
         let delay = render_duration(Duration::from_micros(shift.delay_us));
         format!("{} to {} after {delay}", shift.probe, shift.to)
     });
@@ -260,7 +260,7 @@ pub(crate) fn describe_probe(probe: &ProbeOutcome) -> (String, String) {
 /// Describes the expectation, empty if there is none, and the observation of a step.
 pub(crate) fn describe_step(step: &StepOutcome) -> (String, String) {
     let expected = step.within.map(describe_within);
-    (expected.unwrap_or_default(), describe_shifts(step))
+    (expected.unwrap_or_default(), describe_shifts(&step.shifts))
 }
 
 #[cfg(test)]

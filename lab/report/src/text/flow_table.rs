@@ -163,7 +163,7 @@ fn note<'t>(notes: &mut Notes<'t>, reason: &'t Reason) -> usize {
 }
 
 /// Describes the cases of a column that have an outcome, or `None` if all have the same.
-fn describe_cases(cell: &FlowCell, index: usize) -> Option<String> {
+pub(crate) fn describe_cases(cell: &FlowCell, index: usize) -> Option<String> {
     if cell.outcomes.len() < 2 {
         return None;
     }
@@ -189,7 +189,7 @@ fn describe_cases(cell: &FlowCell, index: usize) -> Option<String> {
 }
 
 /// Renders an outcome in short form: `web-a, web-b from laptop`, `refused`.
-fn render_outcome(seen: &FlowObservation) -> String {
+pub(crate) fn render_outcome(seen: &FlowObservation) -> String {
     let list = |names: &BTreeSet<String>| join(names.iter().map(|name| short(name)), ", ");
     let failed: Vec<&str> = seen
         .verdicts
@@ -213,7 +213,7 @@ fn render_outcome(seen: &FlowObservation) -> String {
 }
 
 /// Shortens the reference of a pod or host to its name.
-fn short(name: &str) -> &str {
+pub(crate) fn short(name: &str) -> &str {
     let last = |rest: &str| rest.rfind('/').map_or(0, |at| at + 1);
     match name.strip_prefix("pod/") {
         Some(rest) if !rest.contains(':') => &rest[last(rest)..],

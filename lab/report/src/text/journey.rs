@@ -139,12 +139,17 @@ impl JourneyRenderer<'_> {
         }
         let request = find_request(journey);
         let answer = request.and_then(|request| find_reply(journey, request));
+        // Of a load balancer's own connection, for example.
+        let lost = journey.packets.iter().find(|path| {
+            let is_dropped = matches!(path.end, PathEnd::Dropped { .. } | PathEnd::DroppedByRule);
+            is_dropped && path.retransmission_of.is_none()
+        });
         let mut omitted = 0_usize;
         for (index, flight) in journey.packets.iter().enumerate() {
             let is_duplicate = journey.packets[..index]
                 .iter()
                 .any(|earlier| is_same_path(earlier, flight));
-            let matters = [request, answer]
+            let matters = [request, answer, lost]
                 .into_iter()
                 .flatten()
                 .any(|path| std::ptr::eq(path, flight))

@@ -8,18 +8,19 @@ use svclab_model::evidence::format_address;
 
 /// Groups journeys of a probe with the same verdict and the same explanation. Returns the first of
 /// each group with the size of the group. Groups of failing attempts come first.
-pub(crate) fn group_journeys<'j>(
-    journeys: impl Iterator<Item = &'j Journey>,
-    explain: impl Fn(&Journey) -> String,
-    is_failing: impl Fn(&Journey) -> bool,
-) -> Vec<(&'j Journey, usize)> {
-    let mut groups: Vec<(String, &Journey, usize)> = Vec::new();
-    for journey in journeys {
-        let explanation = without_client_ports(journey, &explain(journey));
+pub(crate) fn group_journeys<'j, J: AsRef<Journey>>(
+    journeys: impl Iterator<Item = &'j J>,
+    explain: impl Fn(&J) -> String,
+    is_failing: impl Fn(&J) -> bool,
+) -> Vec<(&'j J, usize)> {
+    let mut groups: Vec<(String, &J, usize)> = Vec::new();
+    for explained in journeys {
+        let journey = explained.as_ref();
+        let explanation = without_client_ports(journey, &explain(explained));
         let key = format!("{} {} {explanation}", journey.probe, journey.verdict);
         match groups.iter_mut().find(|(own, ..)| *own == key) {
             Some((_, _, count)) => *count += 1,
-            None => groups.push((key, journey, 1)),
+            None => groups.push((key, explained, 1)),
         }
     }
     groups.sort_by_key(|(_, journey, _)| !is_failing(journey));
@@ -34,7 +35,7 @@ pub(crate) const fn is_success(journey: &Journey) -> bool {
 
 /// Removes the client's ports, which kernels choose for each connection: that of the socket, and
 /// those of masqueraded packets.
-fn without_client_ports(journey: &Journey, text: &str) -> String {
+pub(crate) fn without_client_ports(journey: &Journey, text: &str) -> String {
     let of_packets = journey.packets.iter().flat_map(|flight| {
         let flows = flight.hops.iter().flat_map(|hop| [hop.before, hop.after]);
         flows.map(|flow| {

@@ -9,6 +9,7 @@ mod interrupt;
 mod machine;
 mod output;
 mod progress;
+mod report_output;
 mod running;
 
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ use args::{Arguments, Command};
 use cases::{claims, explain, graph, plan, run, verify, why};
 use dumps::{bisect, diff, redact, replay, rules};
 use error::{CliError, CommandResult, Outcome};
-use machine::{doctor, kernel, schema};
+use machine::{doctor, kernel, report, schema};
 use running::{capture, down, exec, probe, ps, up};
 
 use svclab_diagnostic::{bug, exit_code};
@@ -115,6 +116,7 @@ fn dispatch(arguments: &Arguments) -> CommandResult {
         Command::Diff(diff) => diff::diff(diff),
         Command::Replay(asked) => replay::replay(&arguments.common, asked),
         Command::Redact(asked) => redact::redact(asked),
+        Command::Report(asked) => report::report(asked),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),
         Command::Schema { format } => schema::schema(*format),

@@ -75,7 +75,7 @@ pub(crate) struct ProbeRequest {
 }
 
 /// Form of an explanation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum OutputForm {
     /// Text for people.
@@ -85,6 +85,15 @@ pub(crate) enum OutputForm {
     },
     /// Data for JSON output.
     Data,
+    /// Both, and a page.
+    Page {
+        /// Whether every packet, namespace and rule is in the text.
+        verbose: bool,
+        /// Title of the page.
+        title: String,
+        /// Command that asks again.
+        command: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +102,12 @@ pub(crate) enum RenderedJourneys {
     /// Text with colours as escape sequences.
     Text(String),
     Data(Box<CaseJourneys>),
+    Page {
+        text: String,
+        data: Box<CaseJourneys>,
+        /// HTML document with everything in it.
+        page: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

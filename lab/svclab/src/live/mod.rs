@@ -6,6 +6,7 @@ mod client;
 mod daemon;
 mod messages;
 mod names;
+mod page;
 mod pick;
 mod probes;
 mod programs;

@@ -6,15 +6,17 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::messages::{OutputForm, ProbeReport, ProbeRequest, RenderedJourneys};
+use super::page::ProbedLab;
 use svclab_journey::journey::{Journey, journeys};
 use svclab_judge::{AddressBook, Explainer, summarize};
 use svclab_model::evidence::{Attempt, Evidence, StageEvidence};
 use svclab_model::plan::{Delta, EvidenceRequest, Probe, Stage};
 use svclab_planner::build::plan_probe;
+use svclab_report::Answer;
 use svclab_report::explain::{CaseHead, CaseJourneys, StageJourneys};
 use svclab_report::journey::JourneyRenderer;
 use svclab_runner::kernel::{KernelError, Session, StreamOpener};
-use svclab_runner::results::{ErrorKind, RunError};
+use svclab_runner::results::{ErrorKind, RunError, RunStart};
 use svclab_runner::run::{Prepared, to_run_error, unknown_probe_error};
 use svclab_scenario::lab;
 
@@ -67,17 +69,21 @@ impl RunningLab {
             None => EvidenceRequest::default(),
             Some(_) => EvidenceRequest::everything(plan),
         };
+        let start = RunStart::now();
         let evidence = self.run_probes(vec![probe.clone()], watch).await?;
         let book = AddressBook::new(cluster, plan);
         let attempts: Vec<Attempt> = evidence.attempts().cloned().collect();
         let (mut observed, _) = summarize(&attempts, USER_PROBE_NAME, &book);
         // Like a run without expectations for source ports.
         observed.source_ports.clear();
+        let probes = [probe.clone()];
+        let probed_lab = self.probed(&probes, &evidence, start);
+        let explained = explain.map(|form| self.render_explanation(&probed_lab, None, form));
         Ok(ProbeReport {
             from: probe.namespace.clone(),
             target: probe.target,
             observed,
-            explained: explain.map(|form| self.render_explanation(&[probe], &evidence, None, form)),
+            explained: explained.transpose()?,
             attempts,
         })
     }
@@ -103,8 +109,10 @@ impl RunningLab {
             }
         }
         let watch = EvidenceRequest::everything(plan);
+        let start = RunStart::now();
         let evidence = self.run_probes(probes.clone(), watch).await?;
-        Ok(self.render_explanation(&probes, &evidence, probe_name, form))
+        let probed_lab = self.probed(&probes, &evidence, start);
+        self.render_explanation(&probed_lab, probe_name, form)
     }
 
     /// Runs probes in the lab's current state and returns the evidence.
@@ -132,14 +140,20 @@ impl RunningLab {
 
     /// Renders the journeys of these probes, or of the probe `wanted`. All namespaces must have been
     /// captured and traced.
+    ///
+    /// # Errors
+    ///
+    /// When the page cannot be rendered.
     fn render_explanation(
         &self,
-        probes: &[Probe],
-        evidence: &Evidence,
+        probed: &ProbedLab<'_>,
         probe_name: Option<&str>,
         form: OutputForm,
-    ) -> RenderedJourneys {
+    ) -> Result<RenderedJourneys, RunError> {
         let Prepared { plan, cluster, .. } = &self.prepared;
+        let ProbedLab {
+            probes, evidence, ..
+        } = probed;
         // A running lab runs its probes in one stage.
         let first = StageEvidence::default();
         let seen = evidence.stages.first().unwrap_or(&first);
@@ -155,19 +169,55 @@ impl RunningLab {
             None,
             evidence,
         );
-        match form {
-            OutputForm::Data => {
-                let stages = vec![StageJourneys::new(None, journeys, &explainer)];
-                RenderedJourneys::Data(Box::new(CaseJourneys { head, stages }))
-            }
-            OutputForm::Text { verbose } => {
-                let telling = JourneyRenderer {
-                    explainer: &explainer,
-                    verbose,
-                    brief: false,
+        let text = |verbose| {
+            let renderer = JourneyRenderer {
+                explainer: &explainer,
+                verbose,
+                brief: false,
+            };
+            renderer.render_case(&head, journeys.iter())
+        };
+        let data = || CaseJourneys {
+            head: head.clone(),
+            stages: vec![StageJourneys::new(None, journeys.clone(), &explainer)],
+        };
+        Ok(match form {
+            OutputForm::Data => RenderedJourneys::Data(Box::new(data())),
+            OutputForm::Text { verbose } => RenderedJourneys::Text(text(verbose)),
+            OutputForm::Page {
+                verbose,
+                title,
+                command,
+            } => {
+                let (text, data) = (text(verbose), Box::new(data()));
+                let answer = Answer {
+                    title,
+                    command,
+                    text: anstream::adapter::strip_str(&text).to_string(),
+                    json: String::new(),
                 };
-                RenderedJourneys::Text(telling.render_case(&head, journeys.iter()))
+                let page = probed.render(answer).map_err(|error| RunError {
+                    kind: ErrorKind::Bug,
+                    message: format!("the page cannot be rendered: {error}"),
+                    remedy: None,
+                })?;
+                RenderedJourneys::Page { text, data, page }
             }
+        })
+    }
+
+    fn probed<'l>(
+        &'l self,
+        probes: &'l [Probe],
+        evidence: &'l Evidence,
+        start: RunStart,
+    ) -> ProbedLab<'l> {
+        ProbedLab {
+            prepared: &self.prepared,
+            kernel: &self.kernel,
+            probes,
+            evidence,
+            start,
         }
     }
 }

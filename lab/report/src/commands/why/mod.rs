@@ -271,7 +271,7 @@ fn push_necessary(text: &mut String, differences: &[Difference]) {
     }
 }
 
-fn join_descriptions(changes: &[DescribedChange]) -> String {
+pub(crate) fn join_descriptions(changes: &[DescribedChange]) -> String {
     let each = changes.iter().map(|described| &described.description);
     join(each, ", and ")
 }

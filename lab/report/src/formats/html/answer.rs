@@ -3,53 +3,55 @@
 use maud::{Markup, html};
 
 use super::connections::Connections;
+use super::fixes;
+use crate::case_details::CaseDetails;
+use crate::results::CaseDocument;
 use crate::text::conclusion::render_rule;
 use crate::text::expectation::describe_observed;
-use crate::text::shell_quote;
 use svclab_diagnostic::printable::printable;
 use svclab_judge::{Cause, Fact, KeptSourceReason, Observed, RuleReference};
 use svclab_model::evidence::Verdict;
-use svclab_runner::results::{CaseResult, CaseStatus};
-use svclab_runner::run::CaseEvidence;
+use svclab_runner::results::CaseStatus;
 
 /// First screen of a case.
-pub(super) struct Answer {
+pub(super) struct Answer<'d> {
+    pub details: &'d CaseDetails,
+    /// Whether the first connections failed, or have an unexpected result.
+    is_failing: bool,
     /// Results of the first probe.
     pub headline: String,
-    sentences: Vec<String>,
-    decided_by: Option<String>,
+    pub sentences: Vec<String>,
+    pub decided_by: Option<String>,
     rerun: String,
     /// Verdict of each connection of the first probe, with its number.
     marks: Vec<(u32, Verdict)>,
-    basis: Vec<(&'static str, Vec<String>)>,
+    pub basis: Vec<(&'static str, Vec<String>)>,
 }
 
-impl Answer {
-    pub(super) fn new(
-        result: &CaseResult,
-        seen: Option<&CaseEvidence>,
-        connections: &[Connections<'_>],
-        rerun_command: &str,
-    ) -> Self {
+impl<'d> Answer<'d> {
+    pub(super) fn new(details: &'d CaseDetails, connections: &[Connections<'_>]) -> Self {
         let first = connections.first();
-        let name = if result.named.is_empty() {
-            &result.case
-        } else {
-            &result.named
-        };
-        let sentences = first.map_or_else(Vec::new, Connections::sentences);
+        let basis = details.basis.lists().into_iter();
         Self {
-            headline: headline(result, first),
-            sentences,
+            details,
+            is_failing: first.is_some_and(|first| first.explained.failing),
+            headline: headline(&details.result, first),
+            sentences: first.map_or_else(Vec::new, |first| first.explained.conclusion.clone()),
             decided_by: first.and_then(decided_by),
-            rerun: format!("{rerun_command} {}", shell_quote(name)),
+            rerun: details.rerun.clone(),
             marks: first.map_or_else(Vec::new, marks),
-            basis: basis(result, seen),
+            basis: basis
+                .map(|(title, lines)| (title, lines.to_vec()))
+                .collect(),
         }
     }
 
-    pub(super) fn render(&self, result: &CaseResult) -> Markup {
+    pub(super) fn render(&self) -> Markup {
+        let result = &self.details.result;
         let (class, meaning) = match result.result {
+            _ if self.details.additions.unjudged => {
+                ("unjudged", "Not judged: the lab states no expectation")
+            }
             CaseStatus::Pass => ("pass", "PASS: as the lab expects"),
             CaseStatus::Fail => ("fail", "FAIL: not as the lab expects"),
             CaseStatus::Error => ("error", "ERROR: no verdict"),
@@ -57,10 +59,10 @@ impl Answer {
         html! {
             header.answer {
                 p.name { (printable(&result.case)) }
-                h2 { (printable(&self.headline)) }
+                h1 { (printable(&self.headline)) }
                 p { span.pill.(class) { (meaning) } }
                 @if !self.marks.is_empty() {
-                    p.marks aria-label="Connections in order" {
+                    p.marks role="group" aria-label="Connections in order" {
                         @for (number, verdict) in &self.marks {
                             @let is_success = verdict.is_success();
                             span class=(if is_success { "yes" } else { "no" })
@@ -84,8 +86,9 @@ impl Answer {
                         }
                         @if let Some(rule) = &self.decided_by {
                             dt { "Decided by" }
-                            dd { code { (printable(rule)) } " (not tested; `svclab why` tests it)" }
+                            dd { code { (printable(rule)) } @if self.details.additions.fixes.is_none() { " (not tested)" } }
                         }
+                        (fixes::render(self.details, self.is_failing))
                         dt { "Run it again" }
                         dd { code { (printable(&self.rerun)) } }
                         @if let Some(place) = &result.location {
@@ -93,10 +96,12 @@ impl Answer {
                             dd { code { (printable(&place.to_string())) } }
                         }
                     }
-                    dl.basis {
-                        @for (title, lines) in &self.basis {
-                            dt { (title) }
-                            @for line in lines { dd { (printable(line)) } }
+                    @if !self.basis.is_empty() {
+                        dl.basis {
+                            @for (title, lines) in &self.basis {
+                                dt { (title) }
+                                @for line in lines { dd { (printable(line)) } }
+                            }
                         }
                     }
                 }
@@ -106,12 +111,12 @@ impl Answer {
 }
 
 /// Describes the probe of the first connections, or the error of a case without any.
-fn headline(result: &CaseResult, first: Option<&Connections<'_>>) -> String {
+fn headline(result: &CaseDocument, first: Option<&Connections<'_>>) -> String {
     if let Some(error) = &result.error {
         return error.kind.description().to_owned();
     }
     let probe = first.and_then(|first| {
-        let name = &first.journey.probe;
+        let name = &first.explained.journey.probe;
         result.probes.iter().find(|probe| probe.name == *name)
     });
     let Some(probe) = probe.or_else(|| result.probes.first()) else {
@@ -160,8 +165,9 @@ const fn verb(verdict: Verdict, count: u32) -> &'static str {
 
 /// Returns the verdicts of the connections of the first probe.
 fn marks(first: &Connections<'_>) -> Vec<(u32, Verdict)> {
-    let probe = &first.journey.probe;
-    let own = first.stage.iter().filter(|journey| journey.probe == *probe);
+    let probe = &first.explained.journey.probe;
+    let stage = first.stage.iter().map(|explained| &explained.journey);
+    let own = stage.filter(|journey| journey.probe == *probe);
     let mut marks: Vec<(u32, Verdict)> = own.map(|own| (own.number, own.verdict)).collect();
     marks.sort_by_key(|(number, _)| *number);
     marks
@@ -170,9 +176,10 @@ fn marks(first: &Connections<'_>) -> Vec<(u32, Verdict)> {
 /// Returns the rule that the explanation of the first connections names.
 fn decided_by(first: &Connections<'_>) -> Option<String> {
     let mut rules = first
+        .explained
         .facts
         .iter()
-        .filter(|_| first.is_failing)
+        .filter(|_| first.explained.failing)
         .filter_map(rule);
     let (namespace, rule) = rules.next()?;
     Some(format!("{namespace}: {}", render_rule(rule)))
@@ -192,57 +199,4 @@ fn rule(fact: &Fact) -> Option<(&str, &RuleReference)> {
         } => Some((namespace, rules.first()?)),
         _ => None,
     }
-}
-
-/// Lists what the result rests on: what was real, generated, simulated, omitted and unknown.
-fn basis(result: &CaseResult, seen: Option<&CaseEvidence>) -> Vec<(&'static str, Vec<String>)> {
-    let mut real = Vec::new();
-    if !result.kernel.is_empty() {
-        real.push(format!("kernel {}", result.kernel));
-    }
-    let Some(seen) = seen else {
-        return vec![("Real", real)];
-    };
-    let plan = &seen.prepared.plan;
-    for proxy in &plan.kube_proxies {
-        real.push(format!("kube-proxy on {}", proxy.namespace));
-    }
-    let nodes = seen.prepared.cluster.nodes.iter();
-    let generated = nodes.filter_map(|node| {
-        let proxy = node.generated_proxy()?;
-        Some(format!(
-            "rules of kube-proxy {} on {}",
-            proxy.version, node.name
-        ))
-    });
-    let reports = seen.prepared.replay_reports.iter();
-    let simulated = reports.clone().flat_map(|report| {
-        let lines = report.simulated.iter();
-        lines.map(|line| format!("{}: {line}", report.node))
-    });
-    let omitted = reports.flat_map(|report| {
-        let lines = report.omitted.iter();
-        lines.map(|item| format!("{}: {}: {}", report.node, item.description, item.reason))
-    });
-    let stages = seen.evidence.stages.iter();
-    let missed: u64 = stages
-        .map(|stage| stage.packets_missed + stage.trace_missed)
-        .sum();
-    let mut unknown = Vec::new();
-    if missed > 0 {
-        unknown.push(format!(
-            "{missed} packets and trace events were not recorded"
-        ));
-    }
-    let lists = [
-        ("Real", real),
-        ("Generated", generated.collect()),
-        ("Simulated", simulated.collect()),
-        ("Not in the lab", omitted.collect()),
-        ("Unknown", unknown),
-    ];
-    lists
-        .into_iter()
-        .filter(|(_, lines)| !lines.is_empty())
-        .collect()
 }

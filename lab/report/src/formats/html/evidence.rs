@@ -8,82 +8,73 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use maud::{Markup, html};
 
+use crate::case_details::CaseDetails;
 use crate::formats::capture::write_capture;
 use crate::formats::evidence::EvidenceDocument;
 use svclab_diagnostic::printable::{PrintableWriter, TextKind, printable};
-use svclab_runner::results::CaseResult;
 use svclab_runner::run::CaseEvidence;
 
-/// Where the evidence of a case is.
+/// Link to a file.
 #[derive(Debug, Clone)]
-pub(crate) enum Attachments {
-    /// In the page.
-    Embedded,
-    /// In this directory, relative to that of the page.
-    Directory(String),
+pub(crate) struct FileLink {
+    pub name: String,
+    /// Relative URL, or the file itself as a data URL.
+    pub href: String,
 }
 
-/// Renders the links to the files of a case.
-pub(super) fn render(
-    result: &CaseResult,
-    seen: &CaseEvidence,
-    attachments: &Attachments,
-) -> Markup {
-    let links: Vec<(String, String)> = match attachments {
-        Attachments::Directory(directory) => ["capture.pcapng", "evidence.json", "explain.txt"]
-            .map(|name| (name.to_owned(), format!("{}/{name}", escaped(directory))))
-            .to_vec(),
-        Attachments::Embedded => embedded(result, seen),
-    };
-    let lab = seen
-        .prepared
-        .sources
-        .iter()
-        .next()
-        .map(|(_, source)| source.text().to_owned());
+/// Renders the links to the files of a case, and its lab.
+pub(super) fn render(files: &[FileLink], lab: Option<&str>) -> Markup {
     html! {
-        h3 { "Evidence" }
-        ul.files {
-            @for (name, link) in &links {
-                li { a href=(link) download=(name) { (name) } }
+        @if !files.is_empty() || lab.is_some() { h2 { "Evidence" } }
+        @if !files.is_empty() {
+            ul.files {
+                @for FileLink { name, href } in files {
+                    li { a href=(href) download=(name) { (name) } }
+                }
             }
         }
         @if let Some(lab) = lab {
-            details { summary { "The lab" } pre { (printable(&lab)) } }
+            details { summary { "The lab" } pre { (printable(lab)) } }
         }
     }
 }
 
-/// Returns the files as data URLs, compressed.
-fn embedded(result: &CaseResult, seen: &CaseEvidence) -> Vec<(String, String)> {
+/// Returns the files of a case as data URLs, compressed.
+pub(super) fn embedded_files(details: &CaseDetails, seen: &CaseEvidence) -> Vec<FileLink> {
     let capture = compressed(|out| write_capture(out, seen));
     let evidence = compressed(|out| {
         let mut out = PrintableWriter::new(out, TextKind::Json);
-        serde_json::to_writer(&mut out, &EvidenceDocument::new(result, seen))?;
+        serde_json::to_writer(&mut out, &EvidenceDocument::new(details, seen))?;
         out.flush()
     });
     let files = [
         ("capture.pcapng.gz", capture),
         ("evidence.json.gz", evidence),
     ];
-    let urls = files.into_iter().filter_map(|(name, file)| {
-        let url = format!(
-            "data:application/gzip;base64,{}",
-            BASE64.encode(&file.ok()?)
-        );
-        Some((name.to_owned(), url))
-    });
-    urls.collect()
+    let links = files
+        .into_iter()
+        .filter_map(|(name, file)| Some(embedded(name, &file.ok()?)));
+    links.collect()
 }
 
-fn compressed(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> io::Result<Vec<u8>> {
+/// Returns a compressed file as a data URL.
+pub(crate) fn embedded(name: &str, file: &[u8]) -> FileLink {
+    FileLink {
+        name: name.to_owned(),
+        href: format!("data:application/gzip;base64,{}", BASE64.encode(file)),
+    }
+}
+
+pub(crate) fn compressed(
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     write(&mut encoder)?;
     encoder.finish()
 }
 
 /// Escapes a relative path for a URL.
-fn escaped(path: &str) -> String {
+pub(crate) fn escape_path(path: &str) -> String {
     let mut url = String::new();
     for byte in path.bytes() {
         match byte {

@@ -4,8 +4,9 @@
 use svclab_drawing::Topology;
 use svclab_journey::journey::Journey;
 
-/// Returns the namespaces that packets of a connection visited, in the order of lanes.
-pub(super) fn lanes(topology: &Topology, journey: &Journey) -> Vec<String> {
+/// Returns the namespaces that packets of a connection visited, in the order of lanes. Without a
+/// topology, that is the order of the first visits.
+pub(super) fn lanes(topology: Option<&Topology>, journey: &Journey) -> Vec<String> {
     let mut visited: Vec<&str> = vec![&journey.from];
     let hops = journey.packets.iter().flat_map(|packet| &packet.hops);
     for hop in hops {
@@ -13,6 +14,9 @@ pub(super) fn lanes(topology: &Topology, journey: &Journey) -> Vec<String> {
             visited.push(&hop.namespace);
         }
     }
+    let Some(topology) = topology else {
+        return visited.into_iter().map(str::to_owned).collect();
+    };
     let home = node_of(topology, &journey.from);
     let rank = |namespace: &str| {
         let is_router = topology

@@ -1,65 +1,124 @@
-//! Renders the overview of a run: its cases by lab, its warnings, and the machine.
+//! Renders the overview of runs: what ran, its cases, its warnings, and the comparison with an
+//! earlier run.
 
 use maud::{Markup, html};
 
-use super::case::CaseSection;
-use crate::text::render_seconds;
+use super::row::{CaseRow, ShownRun};
+use super::{comparison, flows};
+use crate::additions::Answer;
+use crate::commands::compare::Comparison;
+use crate::results::Document;
+use crate::text::{join, render_seconds};
 use svclab_diagnostic::printable::printable;
-use svclab_runner::results::{CaseStatus, Results};
+use svclab_runner::results::Summary;
+
+/// Returns the title of a page.
+pub(super) fn title(runs: &[ShownRun<'_>]) -> String {
+    let summary = sum(runs);
+    format!(
+        "svclab: {} passed, {} failed, {} errors",
+        summary.passed, summary.failed, summary.errors
+    )
+}
+
+fn sum(runs: &[ShownRun<'_>]) -> Summary {
+    let mut sum = Summary::default();
+    for summary in runs.iter().map(|run| run.document.summary) {
+        sum.passed += summary.passed;
+        sum.failed += summary.failed;
+        sum.errors += summary.errors;
+    }
+    sum
+}
 
 /// Renders the overview.
-pub(super) fn render(results: &Results, cases: &[CaseSection]) -> Markup {
-    let summary = results.summary;
-    let missing = results.count_missing_results();
-    let mut kernels: Vec<&str> = cases.iter().map(|case| case.kernel.as_str()).collect();
-    kernels.sort_unstable();
-    kernels.dedup();
-    // A case that reached no agent has no kernel.
-    kernels.retain(|kernel| !kernel.is_empty());
+pub(super) fn render(
+    runs: &[ShownRun<'_>],
+    rows: &[&CaseRow],
+    answer: Option<&Answer>,
+    compared: Option<&Comparison>,
+) -> Markup {
+    let summary = sum(runs);
     html! {
-        main #run {
-            h1 {
-                (summary.passed) " passed, " (summary.failed) " failed, "
-                (summary.errors) (if summary.errors == 1 { " error" } else { " errors" })
+        div #run {
+            @match answer {
+                Some(answer) => h1 { (printable(&answer.title)) },
+                None => h1 {
+                    (summary.passed) " passed, " (summary.failed) " failed, "
+                    (summary.errors) (if summary.errors == 1 { " error" } else { " errors" })
+                },
             }
-            @if results.interrupted { p.warning { "The run was interrupted: cases that had not finished are missing." } }
-            @if missing > 0 { p.warning { (missing) " cases have no result. Please report this as a bug of svclab." } }
-            @if results.has_machine_changed() { p.warning { "The machine changed during the run." } }
-            p.note {
-                @for (name, version) in &results.tools { (printable(name)) " " (printable(version)) "; " }
-                "kernels: " (printable(&kernels.join(", ")))
-            }
-            @for warning in &results.warnings {
-                p.warning { (printable(&warning.lab)) ": " (printable(&warning.to_string())) }
-            }
-            form.filter role="search" {
-                label for="filter" { "Show cases with" }
-                input #filter type="search" placeholder="name, kernel or FAIL" autocomplete="off";
-                output #shown for="filter" {}
-            }
-            div.scroll tabindex="0" role="region" aria-label="Cases" {
-                table #cases {
-                    thead { tr { th scope="col" { "Result" } th scope="col" { "Case" } th scope="col" { "Observed" } th scope="col" { "Kernel" } th scope="col" { "Time" } } }
-                    tbody { @for case in cases { (row(case)) } }
+            @for run in runs { (facts(*run)) }
+            @if let Some(answer) = answer { pre.text { (printable(&answer.text)) } }
+            @if let Some(compared) = compared { (comparison::render(compared, rows)) }
+            @if answer.is_none() || !rows.is_empty() { (table(rows, runs.len() > 1)) }
+            @for run in runs { @for table in &run.document.flows { (flows::render(run.label, table)) } }
+        }
+    }
+}
+
+/// Renders the table of cases.
+fn table(rows: &[&CaseRow], has_labels: bool) -> Markup {
+    html! {
+        form.filter role="search" {
+            label for="filter" { "Show cases with" }
+            input #filter type="search" placeholder="name, kernel or FAIL" autocomplete="off";
+            output #shown for="filter" {}
+        }
+        div.scroll tabindex="0" role="region" aria-label="Cases" {
+            table #cases {
+                thead {
+                    tr {
+                        th scope="col" { "Result" }
+                        @if has_labels { th scope="col" { "Run" } }
+                        th scope="col" { "Case" }
+                        th scope="col" { "Observed" }
+                        th scope="col" { "Kernel" }
+                        th scope="col" { "Time" }
+                    }
                 }
+                tbody { @for row in rows { (row.render(has_labels)) } }
             }
         }
     }
 }
 
-fn row(case: &CaseSection) -> Markup {
-    let class = match case.status {
-        CaseStatus::Pass => "pass",
-        CaseStatus::Fail => "fail",
-        CaseStatus::Error => "error",
-    };
+/// Renders when and how a run was made, and what is missing or uncertain in it.
+fn facts(run: ShownRun<'_>) -> Markup {
+    let document = run.document;
+    let missing = document.count_missing_results();
+    let mut kernels: Vec<&str> = document.cases.iter().map(|case| &*case.kernel).collect();
+    kernels.sort_unstable();
+    kernels.dedup();
+    // A case that reached no agent has no kernel.
+    kernels.retain(|kernel| !kernel.is_empty());
     html! {
-        tr.(class) {
-            td { span.pill.(class) { (case.status.upper_case_name()) } }
-            td { a href={ "#" (case.id) } { (printable(&case.lab)) @if case.name != case.lab { "/" (printable(&case.name)) } } }
-            td { (printable(&case.headline)) }
-            td { (printable(&case.kernel)) }
-            td.number { (render_seconds(case.duration_ms)) }
+        @if !run.label.is_empty() { h2.run { (printable(run.label)) } }
+        @if document.interrupted { p.warning { "The run was interrupted: cases that had not finished are missing." } }
+        @if missing > 0 { p.warning { (missing) " cases have no result. Please report this as a bug of svclab." } }
+        @if document.has_machine_changed() { p.warning { "The machine changed during the run." } }
+        p.note { (printable(&describe_run(document, &kernels))) }
+        @for warning in &document.warnings {
+            p.warning { (printable(&warning.lab)) ": " (printable(&warning.to_string())) }
         }
     }
+}
+
+fn describe_run(document: &Document, kernels: &[&str]) -> String {
+    let mut parts = Vec::new();
+    if let Some(run) = &document.run {
+        parts.push(format!(
+            "{}, {} with {} jobs: {}",
+            run.started_at,
+            render_seconds(run.duration_ms),
+            run.jobs,
+            run.command
+        ));
+    }
+    let tools = document.tools.iter();
+    parts.extend(tools.map(|(name, version)| format!("{name} {version}")));
+    if !kernels.is_empty() {
+        parts.push(format!("kernels: {}", kernels.join(", ")));
+    }
+    join(parts, "; ")
 }

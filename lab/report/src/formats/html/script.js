@@ -1,53 +1,130 @@
 "use strict";
-// Filters the cases of the run, and opens what a link points to. Without this script, everything is
-// shown.
+// Filters the cases of the run, opens what a link points to, and unpacks compressed sections. A page
+// contains the run, one case, or the run and sections of its cases. Without this script, everything
+// that is not compressed is shown.
+const run = document.getElementById("run");
 const filter = document.getElementById("filter");
-const rows = [...document.querySelectorAll("#cases tbody tr")];
-const texts = rows.map((row) => row.textContent.toLowerCase());
-const shown = document.getElementById("shown");
+const sections = [...document.querySelectorAll(".case")];
 
-function applyFilter() {
+function applyFilter(rows, texts) {
   const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
   let count = 0;
   rows.forEach((row, index) => {
     row.hidden = !words.every((word) => texts[index].includes(word));
     count += row.hidden ? 0 : 1;
   });
-  shown.textContent = `${count} of ${rows.length}`;
+  document.getElementById("shown").textContent = `${count} of ${rows.length}`;
 }
 
-// Only one case is shown at a time.
-function showTarget() {
-  const id = decodeURIComponent(location.hash.slice(1));
-  const target = document.getElementById(id);
-  const section = target && target.closest("section.case");
-  for (const other of document.querySelectorAll("section.case")) {
-    other.hidden = other !== section;
+// Fills an empty section from its markup, which is stored as base64 of gzip.
+async function unpack(section) {
+  const stored = document.querySelector(`script[data-section="${CSS.escape(section.id)}"]`);
+  if (!stored || section.hasChildNodes()) {
+    return;
   }
-  document.getElementById("run").hidden = Boolean(section);
+  let markup;
+  try {
+    const bytes = Uint8Array.from(atob(stored.textContent), (byte) => byte.charCodeAt(0));
+    const gzip = new DecompressionStream("gzip");
+    markup = await new Response(new Blob([bytes]).stream().pipeThrough(gzip)).text();
+  } catch (error) {
+    section.textContent = `This browser cannot unpack the case: ${error.message}`;
+    return;
+  }
+  // A second link can have unpacked the section meanwhile.
+  if (!section.hasChildNodes()) {
+    section.innerHTML = markup;
+    addCopyButtons(section);
+  }
+}
+
+// Adds a button to each text that a reader may want to copy.
+function addCopyButtons(root) {
+  for (const text of root.querySelectorAll("pre.copy, pre.command")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(text.textContent);
+        button.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(text);
+        button.textContent = "Selected: copy it with the keyboard";
+      }
+    });
+    text.after(button);
+  }
+}
+
+// Returns the section that is an element or contains it. The identifiers of elements in a section
+// begin with that of the section and a colon, so they need not be unpacked.
+function sectionOf(id) {
+  const known = document.getElementById(id) ?? document.getElementById(id.split(":", 1)[0]);
+  return known?.closest(".case");
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+// Shows the target of the address: the run, or one of its cases.
+async function showTarget() {
+  const hash = location.hash;
+  const id = decoded(hash.slice(1));
+  const section = sectionOf(id);
+  if (run) {
+    for (const other of sections) {
+      other.hidden = other !== section;
+    }
+    run.hidden = Boolean(section);
+  }
+  if (section) {
+    await unpack(section);
+    if (location.hash !== hash) {
+      return;
+    }
+  }
+  const target = document.getElementById(id);
   for (let open = target; open; open = open.parentElement) {
     if (open.tagName === "DETAILS") {
       open.open = true;
     }
   }
-  if (target) {
-    target.scrollIntoView();
-  }
+  target?.scrollIntoView();
 }
 
-document.querySelector("form.filter").addEventListener("submit", (event) => event.preventDefault());
-filter.addEventListener("input", applyFilter);
-addEventListener("hashchange", showTarget);
-addEventListener("keydown", (event) => {
-  if (event.key === "/" && !/INPUT|TEXTAREA/.test(event.target.tagName)) {
-    event.preventDefault();
-    location.hash = "run";
-    filter.focus();
+function focusFilter(event) {
+  const isText = /INPUT|TEXTAREA/.test(event.target.tagName);
+  if (event.key !== "/" || isText || event.ctrlKey || event.metaKey || event.altKey) {
+    return;
   }
-});
-applyFilter();
-if (rows.length === 1 && !location.hash) {
-  location.hash = document.querySelector("section.case").id;
-} else {
-  showTarget();
+  event.preventDefault();
+  if (run.hidden) {
+    location.hash = "run";
+    showTarget();
+  }
+  filter.focus();
 }
+
+if (filter) {
+  const rows = [...document.querySelectorAll("#cases tbody tr")];
+  const texts = rows.map((row) => row.textContent.toLowerCase());
+  const apply = () => applyFilter(rows, texts);
+  filter.form.addEventListener("submit", (event) => event.preventDefault());
+  filter.addEventListener("input", apply);
+  addEventListener("keydown", focusFilter);
+  apply();
+}
+addCopyButtons(document);
+addEventListener("hashchange", showTarget);
+if (run && sections.length === 1 && !location.hash) {
+  // The table of one case is only an entry of the history if a link points to it.
+  location.replace(`#${sections[0].id}`);
+}
+showTarget();

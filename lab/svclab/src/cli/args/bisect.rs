@@ -52,8 +52,9 @@ pub(crate) struct BisectArguments {
     /// Format of the result
     #[arg(long, value_enum, default_value_t = BisectFormat::Human)]
     pub(crate) format: BisectFormat,
-    /// Directory for the result and a list of all trials
-    #[arg(long, value_name = "DIR")]
+    /// Also write the result and the search, trial by trial: to a file that ends in .html, one page; to a directory,
+    /// the page index.html, answer.txt and answer.json
+    #[arg(long, value_name = "DIR|FILE.html")]
     pub(crate) report: Option<PathBuf>,
     /// Print each trial to standard error
     #[arg(short, long)]

@@ -5,6 +5,7 @@ mod diff;
 mod machine;
 mod redact;
 mod replay;
+mod report;
 mod rules;
 mod run;
 mod running;
@@ -20,6 +21,7 @@ pub(crate) use diff::{DiffArguments, DiffFormat};
 pub(crate) use machine::{DoctorArguments, DoctorFormat, KernelCommand, SchemaName};
 pub(crate) use redact::RedactArguments;
 pub(crate) use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
+pub(crate) use report::ReportArguments;
 pub(crate) use rules::RulesArguments;
 pub(crate) use run::{
     ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, GraphArguments, PictureFormat,
@@ -37,6 +39,7 @@ use bisect::BISECT_HELP;
 use diff::DIFF_HELP;
 use redact::REDACT_HELP;
 use replay::REPLAY_HELP;
+use report::REPORT_HELP;
 use running::{CAPTURE_HELP, EXEC_HELP, UP_HELP};
 
 /// Lab for Kubernetes Service networking: builds clusters from real namespaces and rules, sends
@@ -120,6 +123,10 @@ pub(crate) enum Command {
     /// Rename addresses and names of Kubernetes objects, like `collect-node --redact-key` in dumps
     #[command(after_help = REDACT_HELP)]
     Redact(RedactArguments),
+    /// Make one page about finished runs, such as the shards of a CI job, and compare them with
+    /// earlier runs
+    #[command(after_help = REPORT_HELP)]
+    Report(ReportArguments),
     /// Check which features this machine supports and how to enable the rest
     Doctor(DoctorArguments),
     /// List, fetch and remove kernels for guests

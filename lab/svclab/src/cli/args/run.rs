@@ -78,6 +78,10 @@ pub(crate) struct ExplainArguments {
     /// Format of the explanation
     #[arg(long, value_enum, default_value_t = Explanation::Human)]
     pub(crate) format: Explanation,
+    /// Also write a report with the packets of each case: to a file that ends in .html, one page
+    /// with everything; to a directory, the page index.html, the answer, and files of each case
+    #[arg(long, value_name = "DIR|FILE.html")]
+    pub(crate) report: Option<PathBuf>,
     /// Print every packet, every namespace and every rule
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -112,6 +116,10 @@ pub(crate) struct WhyArguments {
     /// Format of the findings
     #[arg(long, value_enum, default_value_t = WhyFormat::Human)]
     pub(crate) format: WhyFormat,
+    /// Also write a report with the packets of each case: to a file that ends in .html, one page
+    /// with everything; to a directory, the page index.html, the answer, and files of each case
+    #[arg(long, value_name = "DIR|FILE.html")]
+    pub(crate) report: Option<PathBuf>,
     /// Also print changes that did not help
     #[arg(short, long)]
     pub(crate) verbose: bool,

@@ -138,6 +138,10 @@ pub(crate) struct ProbeArguments {
     /// Format of the explanation
     #[arg(long, value_enum, default_value_t = Explanation::Human, requires = "explain")]
     pub(crate) format: Explanation,
+    /// Also write a report with the packets: to a file that ends in .html, or to a directory, the page
+    /// index.html and the explanation
+    #[arg(long, value_name = "DIR|FILE.html")]
+    pub(crate) report: Option<PathBuf>,
     /// Print every packet, every namespace and every rule
     #[arg(short, long, requires = "explain")]
     pub(crate) verbose: bool,

@@ -40,6 +40,10 @@ pub(crate) struct VerifyArguments {
     /// Number of cases that run at once [default: 8 per processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,
+    /// Also write the answer as a report: to a file that ends in .html, one page; to a directory,
+    /// the page index.html, answer.txt and answer.json
+    #[arg(long, value_name = "DIR|FILE.html")]
+    pub(crate) report: Option<PathBuf>,
     /// Also print differences of the rules that change no flow, and the time at which traffic moved
     /// after each step
     #[arg(short, long)]

@@ -3,16 +3,18 @@
 use super::labs::prepare_each_lab;
 use super::run::run_options;
 use crate::cli::args::{Common, ExplainArguments, Explanation};
-use crate::cli::error::{CliError, CommandResult, Outcome, OutputError, outcome_of_cases};
+use crate::cli::error::{CliError, CommandResult, Outcome, outcome_of_cases};
 use crate::cli::input::running_lab::find_running_lab;
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::{has_colour_on_stdout, print, print_case_error, print_json};
+use crate::cli::report_output::{ReportOutput, answer, command_line, reported_cases};
 use crate::live::{
     CallError, ClientRequest, DaemonReply, OutputForm, RenderedJourneys, request_daemon,
 };
 use svclab_diagnostic::exit_code;
 use svclab_journey::journey::Journey;
 use svclab_judge::ProbeOutcome;
+use svclab_report::Additions;
 use svclab_report::explain::{CaseHead, CaseJourneys, Journeys, StageJourneys};
 use svclab_report::journey::JourneyRenderer;
 use svclab_runner::kernel::KernelChoice;
@@ -44,6 +46,7 @@ pub(crate) fn explain(common: &Common, arguments: &ExplainArguments) -> CommandR
         }
     }
     let options = run_options(None, false, arguments.kernels.choice());
+    let report = ReportOutput::start(arguments.report.as_deref())?;
     let mut explained_cases = Vec::new();
     for result in explain_cases(cases, &options)? {
         match result {
@@ -55,21 +58,29 @@ pub(crate) fn explain(common: &Common, arguments: &ExplainArguments) -> CommandR
         }
     }
     let probes: Vec<String> = arguments.probe.iter().cloned().collect();
-    let printed = match arguments.format {
-        Explanation::Human => print(&render_text(
-            &explained_cases,
-            &probes,
-            arguments.verbose,
-            true,
-        )),
-        Explanation::Json => {
-            let cases = explained_cases
-                .iter()
+    let text = || render_text(&explained_cases, &probes, arguments.verbose, true);
+    let document = || {
+        let cases = explained_cases.iter();
+        Journeys::new(
+            cases
                 .map(|case| case_journeys(case, &probes, true))
-                .collect();
-            print_json(&Journeys::new(cases))
-        }
+                .collect(),
+        )
     };
+    let printed = match arguments.format {
+        Explanation::Human => print(&text()),
+        Explanation::Json => print_json(&document()),
+    };
+    if let Some(report) = report {
+        let title = format!("svclab explain {}", arguments.selection.names.join(" "));
+        let answer = answer(title, &text(), &document())?;
+        let (cases, additions) = reported_cases(explained_cases, true);
+        let additions = Additions {
+            answer: Some(answer),
+            cases: additions,
+        };
+        report.write(additions, cases)?;
+    }
     outcome_of_cases(printed, worst, Outcome::SUCCESS)
 }
 
@@ -105,10 +116,17 @@ fn explain_running(arguments: &ExplainArguments) -> CommandResult {
             ));
         }
     };
+    let report = ReportOutput::start(arguments.report.as_deref())?;
     let request = ClientRequest::Explain {
         probe: arguments.probe.clone(),
         max_wait: arguments.selection.max_wait.limit,
-        form: output_form(arguments.format, arguments.verbose),
+        form: output_form(
+            arguments.format,
+            arguments.verbose,
+            report
+                .is_some()
+                .then(|| "svclab explain --running".to_owned()),
+        ),
     };
     let explained = run_interruptible(async {
         let selector = "`svclab explain --running LAB/CASE`";
@@ -119,23 +137,45 @@ fn explain_running(arguments: &ExplainArguments) -> CommandResult {
             _ => Err(CliError::from(CallError::UnexpectedReply)),
         }
     })??;
-    print_explained(explained)?;
+    print_explained(&explained, arguments.format, report.as_ref())?;
     Ok(Outcome::SUCCESS)
 }
 
-/// Returns the output form to request from a daemon.
-pub(crate) fn output_form(format: Explanation, verbose: bool) -> OutputForm {
+/// Returns the output form to request from a daemon. `title` is that of the page, if there is one.
+pub(crate) fn output_form(format: Explanation, verbose: bool, title: Option<String>) -> OutputForm {
+    if let Some(title) = title {
+        let command = command_line();
+        return OutputForm::Page {
+            verbose,
+            title,
+            command,
+        };
+    }
     match format {
         Explanation::Human => OutputForm::Text { verbose },
         Explanation::Json => OutputForm::Data,
     }
 }
 
-/// Prints an explanation from a daemon.
-pub(crate) fn print_explained(explained: RenderedJourneys) -> Result<(), OutputError> {
-    match explained {
-        RenderedJourneys::Text(text) => print(&strip_unsupported_colours(text)),
-        RenderedJourneys::Data(case) => print_json(&Journeys::new(vec![*case])),
+/// Prints an explanation from a daemon, and writes its page.
+pub(crate) fn print_explained(
+    explained: &RenderedJourneys,
+    format: Explanation,
+    report: Option<&ReportOutput>,
+) -> Result<(), CliError> {
+    let text = |text: &String| print(&strip_unsupported_colours(text.clone()));
+    let document = |case: &CaseJourneys| Journeys::new(vec![case.clone()]);
+    match (explained, format) {
+        (RenderedJourneys::Text(printed), _)
+        | (RenderedJourneys::Page { text: printed, .. }, Explanation::Human) => text(printed)?,
+        (RenderedJourneys::Data(data), _)
+        | (RenderedJourneys::Page { data, .. }, Explanation::Json) => print_json(&document(data))?,
+    }
+    match (explained, report) {
+        (RenderedJourneys::Page { text, data, page }, Some(report)) => {
+            report.write_page(page, &answer(String::new(), text, &document(data))?)
+        }
+        _ => Ok(()),
     }
 }
 

@@ -19,10 +19,10 @@ use crate::cli::output::{
     check_output, has_colour_on_stdout, is_read_by_runner, print_message, print_note,
 };
 use crate::cli::progress::ProgressDisplay;
-use svclab_diagnostic::files::{self, UnfinishedFile};
+use crate::cli::report_output::{command_line, create_output, create_report_writer};
 use svclab_model::plan::{EvidenceRequest, MaxWait};
-use svclab_report::folder::Folder;
-use svclab_report::{AtomicFileWriter, Format, HtmlWriter, MultiWriter, Writer};
+use svclab_report::folder::PageTarget;
+use svclab_report::{Additions, AtomicFileWriter, Format, MultiWriter, Writer};
 use svclab_runner::certify::Certifier;
 use svclab_runner::kernel::{KernelChoice, enter};
 use svclab_runner::results::Results;
@@ -119,7 +119,10 @@ pub(crate) async fn print_events(
 
 /// Returns the writers to standard output and to files.
 fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, CliError> {
-    let reported = arguments.report.iter().filter(|path| is_page(path));
+    let reported = arguments
+        .report
+        .iter()
+        .filter(|path| matches!(PageTarget::from_path(path), PageTarget::File(_)));
     let written = arguments.write.iter().map(|written| &written.file);
     let mut files = HashSet::new();
     for file in written.chain(reported) {
@@ -151,22 +154,9 @@ fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, CliE
     }
     if let Some(path) = &arguments.report {
         let again = rerun_command(arguments);
-        if is_page(path) {
-            let (file, unfinished) = create_output(path).map_err(CliError::Report)?;
-            let writer = Box::new(HtmlWriter::new(file, &again));
-            writers.push(Box::new(AtomicFileWriter::new(writer, unfinished)));
-        } else {
-            let folder = Folder::create(path, &again).map_err(CliError::Report)?;
-            writers.push(Box::new(folder));
-        }
+        writers.push(create_report_writer(path, &again, Additions::default())?);
     }
     Ok(writers)
-}
-
-/// Whether `--report` names the file of one page instead of a directory.
-fn is_page(path: &Path) -> bool {
-    path.extension()
-        .is_some_and(|extension| extension == "html")
 }
 
 fn write_error(file: &Path, source: io::Error) -> CliError {
@@ -185,14 +175,6 @@ fn locate_output(file: &Path) -> io::Result<PathBuf> {
     std::fs::create_dir_all(directory)?;
     let name = file.file_name().unwrap_or_default();
     Ok(std::fs::canonicalize(directory)?.join(name))
-}
-
-/// Creates a file for results. The results of an earlier run are removed immediately, so that they
-/// are not mistaken for those of an incomplete run.
-fn create_output(file: &Path) -> io::Result<(File, UnfinishedFile)> {
-    let begun = files::begin_file(file)?;
-    files::remove_file_if_exists(file)?;
-    Ok(begun)
 }
 
 /// Opens GitHub's step summary file for appending, without following links.
@@ -274,6 +256,7 @@ pub(crate) fn run_options(jobs: Option<u16>, keep: bool, kernels: KernelChoice) 
         agents: cores.min(jobs),
         keep,
         with_evidence: false,
+        command: command_line(),
         notice: Some(print_note),
     }
 }

@@ -9,11 +9,13 @@ use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on};
 use crate::cli::output::{has_colour_on_stdout, print, print_json, print_message};
 use crate::cli::progress::ProgressDisplay;
+use crate::cli::report_output::{ReportOutput, answer};
 use svclab_experiment::Progress;
 use svclab_experiment::verify::{
     CasePair, FailedCase, PreparedPairs, Side, SideName, Verification, VersionError, prepare_pairs,
     read_version, verify,
 };
+use svclab_report::Additions;
 use svclab_report::verify::render_text;
 use svclab_runner::kernel::Host;
 use svclab_runner::run::{InvalidLab, LabResult, RunOptions, SelectedLab};
@@ -28,6 +30,7 @@ pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Co
     let wrong: Vec<FailedCase> = wrong.map(|lab| failure_entry(lab)).collect();
     let labs: Vec<SelectedLab> = labs.into_iter().flatten().collect();
     let options = run_options(arguments.jobs, false, arguments.kernels.choice());
+    let report = ReportOutput::start(arguments.report.as_deref())?;
     let mut verification = block_on(async {
         let mut interrupts = Interrupts::listen();
         let (against, new) = tokio::select! {
@@ -46,12 +49,16 @@ pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Co
         Ok(run_comparison(pairs, &against, &new, &options, &mut interrupts).await)
     })??;
     verification.failed.extend(wrong);
+    let text = render_text(&verification, arguments.verbose, has_colour_on_stdout());
+    if let Some(report) = report {
+        let additions = Additions {
+            answer: Some(answer("svclab verify".to_owned(), &text, &verification)?),
+            ..Additions::default()
+        };
+        report.write(additions, Vec::new())?;
+    }
     let printed = match arguments.format {
-        VerifyFormat::Human => print(&render_text(
-            &verification,
-            arguments.verbose,
-            has_colour_on_stdout(),
-        )),
+        VerifyFormat::Human => print(&text),
         VerifyFormat::Json => print_json(&verification),
     };
     if verification.interrupted {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use tokio::sync::mpsc;
 
+use super::explain::explain_cases;
 use super::labs::load_each_lab;
 use super::run::run_options;
 use crate::cli::args::{Common, WhyArguments, WhyFormat};
@@ -16,13 +17,15 @@ use crate::cli::output::{
     has_colour_on_stdout, print, print_case_error, print_diagnostics, print_json, print_note,
 };
 use crate::cli::progress::ProgressDisplay;
+use crate::cli::report_output::{ReportOutput, answer, reported_cases};
 use svclab_dump::Gap;
 use svclab_experiment::Progress;
 use svclab_experiment::why::{self, Finding, WhyRequest};
 use svclab_model::plan::MaxWait;
+use svclab_report::Additions;
 use svclab_report::why::{Document, render_first_fix, render_text};
 use svclab_runner::results::{ErrorKind, RunError};
-use svclab_runner::run::{PrepareOptions, RunOptions, prepare_case, unknown_probe_error};
+use svclab_runner::run::{PrepareOptions, Prepared, RunOptions, prepare_case, unknown_probe_error};
 use svclab_scenario::expectation::ProbeExpectation;
 
 /// Finds changes that fix the selected cases, and prints them.
@@ -88,6 +91,12 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
         }
     }
     let options = run_options(None, false, arguments.kernels.choice());
+    let report = ReportOutput::start(arguments.report.as_deref())?;
+    let prepared: Vec<Prepared> = requests
+        .iter()
+        .filter(|_| report.is_some())
+        .map(|request| request.prepared.clone())
+        .collect();
     let mut cases = Vec::new();
     for result in run_interruptible(search(requests, &options))? {
         match result {
@@ -99,14 +108,20 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
         }
     }
     let outcome = Outcome::passed_if(cases.iter().all(Finding::is_conclusive));
+    let text = render_text(&cases, arguments.verbose, has_colour_on_stdout());
+    let document = Document::new(cases.clone());
     let printed = match arguments.format {
-        WhyFormat::Human => print(&render_text(
-            &cases,
-            arguments.verbose,
-            has_colour_on_stdout(),
-        )),
-        WhyFormat::Json => print_json(&Document::new(cases)),
+        WhyFormat::Human => print(&text),
+        WhyFormat::Json => print_json(&document),
     };
+    if let Some(report) = report {
+        let title = format!("svclab why {}", arguments.names.join(" "));
+        let additions = Additions::of_why(answer(title, &text, &document)?, &cases);
+        let explained = explain_cases(prepared, &options)?;
+        let explained = explained.into_iter().filter_map(Result::ok).collect();
+        let (reported, _) = reported_cases(explained, true);
+        report.write(additions, reported)?;
+    }
     outcome_of_cases(printed, worst, outcome)
 }
 

@@ -16,8 +16,10 @@ use crate::cli::input::dumps::{DumpArgument, read_dump_arguments};
 use crate::cli::input::nodes::dumps_by_node;
 use crate::cli::input::verdict::require_whole_tables;
 use crate::cli::output::{print, print_json};
+use crate::cli::report_output::{ReportOutput, answer, reported_cases};
 use svclab_model::plan::ProbeProtocol;
 use svclab_planner::replay::{HardwareAddresses, ReplayReport};
+use svclab_report::Additions;
 use svclab_report::replay::ReplayDocument;
 use svclab_runner::run::{Prepared, SelectedLab};
 use svclab_scenario::Case;
@@ -101,6 +103,7 @@ fn run_and_explain(
     let before = describe_nodes(&prepared);
     require_verdict(arguments, &prepared)?;
     let options = run_options(None, false, arguments.kernels.choice());
+    let report = ReportOutput::start(arguments.report.as_deref())?;
     let mut text = String::new();
     let mut is_unclear = false;
     for result in explain_cases(vec![prepared], &options)? {
@@ -124,18 +127,28 @@ fn run_and_explain(
             write_lab_with_results(file, lab, &case.evidence)?;
         }
         let probes = probe_names(arguments);
-        if arguments.format == ReplayFormat::Json {
-            let journeys = case_journeys(&case, &probes, judged);
-            print_json(&ReplayDocument::new(case.prepared.replay_reports, journeys))?;
-            return Ok(Outcome::passed_if(!is_unclear));
-        }
+        let journeys = case_journeys(&case, &probes, judged);
+        let document = ReplayDocument::new(case.prepared.replay_reports.clone(), journeys);
         text += &describe_nodes(&case.prepared);
-        text += &render_text(&[case], &probes, arguments.verbose, judged);
+        let cases = [case];
+        text += &render_text(&cases, &probes, arguments.verbose, judged);
+        if is_unclear {
+            text += "\nno verdict: all connections succeed, but omitted parts of the dump may affect packets\n";
+        }
+        match arguments.format {
+            ReplayFormat::Human => print(&text)?,
+            ReplayFormat::Json => print_json(&document)?,
+        }
+        if let Some(report) = &report {
+            let answer = answer("svclab replay".to_owned(), &text, &document)?;
+            let (cases, additions) = reported_cases(cases.into(), judged);
+            let additions = Additions {
+                answer: Some(answer),
+                cases: additions,
+            };
+            report.write(additions, cases)?;
+        }
     }
-    if is_unclear {
-        text += "\nno verdict: all connections succeed, but omitted parts of the dump may affect packets\n";
-    }
-    print(&text)?;
     Ok(Outcome::passed_if(!is_unclear))
 }
 

@@ -250,6 +250,7 @@ fn replay_arguments(arguments: &BisectArguments) -> Result<ReplayArguments, CliE
         max_wait: MaxWait::SETTLED.limit,
         format: ReplayFormat::Human,
         kernels: arguments.kernels.clone(),
+        report: None,
         verbose: false,
     })
 }

@@ -2,4 +2,5 @@
 
 pub(super) mod doctor;
 pub(super) mod kernel;
+pub(super) mod report;
 pub(super) mod schema;

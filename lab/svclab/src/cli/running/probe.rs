@@ -8,24 +8,35 @@ use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::input::running_lab::find_running_lab;
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::print;
+use crate::cli::report_output::{ReportOutput, answer};
 use crate::live::{
-    CallError, ClientRequest, DaemonReply, ProbeReport, ProbeRequest, request_daemon,
+    CallError, ClientRequest, DaemonReply, ProbeReport, ProbeRequest, RenderedJourneys,
+    request_daemon,
 };
 use svclab_model::evidence::Verdict;
 use svclab_report::describe_observed;
+use svclab_report::explain::Journeys;
 
 /// Runs one probe in a running lab. The exit code is 0 if every connection was answered, otherwise
 /// 1.
 pub(crate) fn probe(arguments: &ProbeArguments) -> CommandResult {
+    let report = ReportOutput::start(arguments.report.as_deref())?;
     let probed = run_interruptible(request_probe(arguments))??;
-    match (arguments.format, &probed.explained) {
+    match (arguments.format, arguments.explain) {
         // The JSON document already contains the verdicts.
-        (Explanation::Json, Some(_)) => {}
-        (Explanation::Human, Some(_)) => print(&(render_result(arguments, &probed) + "\n"))?,
-        (_, None) => print(&render_result(arguments, &probed))?,
+        (Explanation::Json, true) => {}
+        (Explanation::Human, true) => print(&(render_result(arguments, &probed) + "\n"))?,
+        (_, false) => print(&render_result(arguments, &probed))?,
     }
     if let Some(explained) = probed.explained {
-        print_explained(explained)?;
+        // Without --explain, only the page needs the explanation.
+        match (arguments.explain, &report, &explained) {
+            (false, Some(report), RenderedJourneys::Page { text, data, page }) => {
+                let document = Journeys::new(vec![(**data).clone()]);
+                report.write_page(page, &answer(String::new(), text, &document)?)?;
+            }
+            _ => print_explained(&explained, arguments.format, report.as_ref())?,
+        }
     }
     let is_answered = Verdict::is_success;
     let mut verdicts = probed.attempts.iter().map(|attempt| attempt.verdict);
@@ -41,9 +52,12 @@ async fn request_probe(arguments: &ProbeArguments) -> Result<ProbeReport, CliErr
         connections: arguments.connections,
         max_wait: arguments.max_wait,
     };
-    let explain = arguments
-        .explain
-        .then(|| output_form(arguments.format, arguments.verbose));
+    let title = arguments
+        .report
+        .as_ref()
+        .map(|_| format!("svclab probe {} {}", arguments.from, arguments.to));
+    let explain = (arguments.explain || title.is_some())
+        .then(|| output_form(arguments.format, arguments.verbose, title));
     let ask = ClientRequest::Probe { request, explain };
     let mut line = request_daemon(&directory, &lab.case, &ask).await?;
     match line.recv().await? {

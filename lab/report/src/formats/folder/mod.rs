@@ -1,7 +1,9 @@
-//! Writes a run as files: evidence, capture and explanation for each case, one `JUnit` XML file, and
-//! one page about everything.
+//! Writes a run as files: the results, a `JUnit` XML file and a page about everything, and for each
+//! case its evidence, capture, explanation and page.
 //!
 //! Each file gets its name only when it is complete.
+
+mod stored;
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -9,10 +11,13 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::additions::{Additions, Answer};
 use crate::formats::capture::write_capture;
 use crate::formats::evidence::EvidenceDocument;
-use crate::formats::html::{Attachments, Page};
+use crate::formats::html::evidence::escape_path;
+use crate::formats::html::{CasePage, FileLink, Page, ShownRun, render_case};
 use crate::formats::junit::Junit;
+use crate::results::Document;
 use crate::text::journey::render_case_journeys;
 use crate::writer::{Options, Writer};
 use svclab_diagnostic::files;
@@ -20,18 +25,31 @@ use svclab_diagnostic::printable::{PrintableWriter, TextKind, printable};
 use svclab_runner::results::CaseResult;
 use svclab_runner::run::{CaseEvidence, Event};
 
+pub use stored::{PageTarget, StoredRun, StoredRunError, write_page};
+
 /// Maximum length of a case directory's name in bytes; file systems allow 255.
 const MAX_NAME_BYTES: usize = 120;
 
 /// Files about the whole run.
 const JUNIT: &str = "junit.xml";
-const PAGE: &str = "index.html";
+pub(crate) const PAGE: &str = "index.html";
+pub(crate) const RESULTS: &str = "results.json";
+
+/// Answer of a command other than `run`.
+const ANSWER_TEXT: &str = "answer.txt";
+const ANSWER_JSON: &str = "answer.json";
+
+/// Files of a case. Its page is [`PAGE`].
+pub(crate) const CAPTURE: &str = "capture.pcapng";
+pub(crate) const EVIDENCE: &str = "evidence.json";
+const EXPLANATION: &str = "explain.txt";
 
 /// Writer of a run's files.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     rerun_command: String,
+    additions: Additions,
     page: Page,
     /// Command line name of the first case of each directory.
     firsts: HashMap<PathBuf, String>,
@@ -41,21 +59,23 @@ pub struct Folder {
 
 impl Folder {
     /// Creates the directory. `again` is the command that repeats a case, without the case name.
+    /// The answer of the command is part of the page, and written to files of its own.
     ///
     /// # Errors
     ///
     /// Returns an error if the directory cannot be created.
-    pub fn create(path: &Path, again: &str) -> io::Result<Self> {
+    pub fn create(path: &Path, again: &str, additions: Additions) -> io::Result<Self> {
         files::create_output_directory(path).map_err(|error| with_path(path, &error))?;
         // Results of an earlier run must not be mistaken for those of an incomplete run.
-        for name in [JUNIT, PAGE] {
+        for name in [JUNIT, PAGE, RESULTS, ANSWER_TEXT, ANSWER_JSON] {
             let file = path.join(name);
             files::remove_file_if_exists(&file).map_err(|error| with_path(&file, &error))?;
         }
         Ok(Self {
             path: path.to_owned(),
             rerun_command: again.to_owned(),
-            page: Page::new(again),
+            page: Page::new(additions.answer.clone()),
+            additions,
             firsts: HashMap::new(),
             written: HashSet::new(),
         })
@@ -82,58 +102,110 @@ impl Folder {
         directory
     }
 
-    fn write_case(&mut self, result: &CaseResult, seen: &CaseEvidence) -> io::Result<()> {
+    fn write_case(&mut self, result: &CaseResult, seen: Option<&CaseEvidence>) -> io::Result<()> {
         let path = self.case_directory(result);
         for directory in path.parent().into_iter().chain([path.as_path()]) {
             files::create_output_directory(directory)
                 .map_err(|error| with_path(directory, &error))?;
         }
-        write_file(&path.join("capture.pcapng"), |out| write_capture(out, seen))?;
-        write_file(&path.join("evidence.json"), |out| {
-            let mut out = PrintableWriter::new(out, TextKind::Json);
-            serde_json::to_writer(&mut out, &EvidenceDocument::new(result, seen))?;
-            out.write_all(b"\n")?;
-            out.flush()
-        })?;
-        write_file(&path.join("explain.txt"), |out| {
-            out.write_all(printable(&render_case_journeys(result, seen)).as_bytes())
-        })?;
+        let details = self.additions.details(result, seen, &self.rerun_command);
+        let mut files = Vec::new();
+        if let Some(seen) = seen {
+            write_file(&path.join(CAPTURE), |out| write_capture(out, seen))?;
+            write_json(&path.join(EVIDENCE), &EvidenceDocument::new(&details, seen))?;
+            write_file(&path.join(EXPLANATION), |out| {
+                out.write_all(printable(&render_case_journeys(result, seen)).as_bytes())
+            })?;
+            files.extend([CAPTURE, EVIDENCE, EXPLANATION].map(|name| FileLink {
+                name: name.to_owned(),
+                href: name.to_owned(),
+            }));
+        }
         let directory = path.strip_prefix(&self.path).unwrap_or(&path);
-        let directory = Attachments::Directory(directory.display().to_string());
-        self.page.add(result, Some(seen), &directory);
-        Ok(())
+        let href = escape_path(&directory.join(PAGE).display().to_string());
+        self.page.add_link("", &details, href);
+        let case = CasePage::new(details, files);
+        // The directory of a case is two levels below that of its run.
+        let page = render_case(&case, "../../index.html");
+        write_file(&path.join(PAGE), |out| out.write_all(page.as_bytes()))
     }
+}
+
+impl Folder {
+    /// Writes the results of a run. `event` is its end.
+    fn write_results(&self, document: &Document, event: &Event) -> io::Result<()> {
+        write_json(&self.path.join(RESULTS), document)?;
+        let options = Options {
+            rerun_command: self.rerun_command.clone(),
+            ..Options::default()
+        };
+        write_file(&self.path.join(JUNIT), |out| {
+            Junit::new(PrintableWriter::new(out, TextKind::Text), options).event(event)
+        })
+    }
+}
+
+/// Writes a page about the answer of a command, and the answer beside it if the target is a
+/// directory.
+///
+/// # Errors
+///
+/// When a file cannot be written.
+pub fn write_answer_page(target: PageTarget<'_>, page: &str, answer: &Answer) -> io::Result<()> {
+    match target {
+        PageTarget::File(path) => write_file(path, |out| out.write_all(page.as_bytes())),
+        PageTarget::Directory(path) => {
+            write_file(&path.join(PAGE), |out| out.write_all(page.as_bytes()))?;
+            write_answer(path, answer)
+        }
+    }
+}
+
+/// Writes the answer of a command other than `run`.
+fn write_answer(directory: &Path, answer: &Answer) -> io::Result<()> {
+    let files = [
+        (ANSWER_TEXT, &answer.text, TextKind::Text),
+        (ANSWER_JSON, &answer.json, TextKind::Json),
+    ];
+    files.into_iter().try_for_each(|(name, text, kind)| {
+        write_file(&directory.join(name), |out| {
+            let mut out = PrintableWriter::new(out, kind);
+            out.write_all(text.as_bytes())?;
+            out.flush()
+        })
+    })
 }
 
 impl Writer for Folder {
     fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
-            Event::CaseEnded {
-                result,
-                evidence: Some(seen),
-            } => self.write_case(result, seen),
-            Event::CaseEnded {
-                result,
-                evidence: None,
-            } => {
-                self.page.add(result, None, &Attachments::Embedded);
-                Ok(())
-            }
+            Event::CaseEnded { result, evidence } => self.write_case(result, evidence.as_deref()),
             Event::RunEnded { results, .. } => {
-                write_file(&self.path.join(PAGE), |out| {
-                    out.write_all(self.page.finish(results).as_bytes())
-                })?;
-                let options = Options {
-                    rerun_command: self.rerun_command.clone(),
-                    ..Options::default()
+                let document = &Document::from(&**results);
+                let run = ShownRun {
+                    label: "",
+                    document,
                 };
-                write_file(&self.path.join(JUNIT), |out| {
-                    Junit::new(PrintableWriter::new(out, TextKind::Text), options).event(event)
-                })
+                let page = self.page.render(&[run], None)?;
+                write_file(&self.path.join(PAGE), |out| out.write_all(page.as_bytes()))?;
+                match &self.additions.answer {
+                    Some(answer) => write_answer(&self.path, answer),
+                    None => self.write_results(document, event),
+                }
             }
             _ => Ok(()),
         }
     }
+}
+
+/// Writes a document as a line of JSON.
+fn write_json(path: &Path, document: &impl serde::Serialize) -> io::Result<()> {
+    write_file(path, |out| {
+        let mut out = PrintableWriter::new(out, TextKind::Json);
+        serde_json::to_writer(&mut out, document)?;
+        out.write_all(b"\n")?;
+        out.flush()
+    })
 }
 
 /// Writes a file atomically.
@@ -189,7 +261,8 @@ mod tests {
     #[test]
     fn labs_of_one_name_have_directories_of_their_own() {
         let folder = tempfile::tempdir().unwrap();
-        let mut folder = Folder::create(folder.path(), "svclab run").unwrap();
+        let additions = Additions::default();
+        let mut folder = Folder::create(folder.path(), "svclab run", additions).unwrap();
         let mut places = HashSet::new();
         for named in ["da/same.yaml/a=x", "db/same.yaml/a=x", "dc/same.yaml/a=x"] {
             for kernel in ["6.1", "6.12"] {
@@ -206,10 +279,10 @@ mod tests {
     #[test]
     fn create_removes_results_of_earlier_run() {
         let folder = tempfile::tempdir().unwrap();
-        for name in [JUNIT, PAGE, "kept.txt"] {
+        for name in [JUNIT, PAGE, RESULTS, ANSWER_TEXT, ANSWER_JSON, "kept.txt"] {
             fs::write(folder.path().join(name), "earlier").unwrap();
         }
-        Folder::create(folder.path(), "svclab run").unwrap();
+        Folder::create(folder.path(), "svclab run", Additions::default()).unwrap();
         let files = fs::read_dir(folder.path()).unwrap();
         let names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
         assert_eq!(names, ["kept.txt"]);

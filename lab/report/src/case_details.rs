@@ -1,0 +1,253 @@
+//! Details of a case, as data: what a page about the case shows beside its files. A page can be made
+//! again from them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::case_additions::CaseAdditions;
+use crate::commands::explain::StageJourneys;
+use crate::results::CaseDocument;
+use crate::text::shell_quote;
+use svclab_drawing::Topology;
+use svclab_journey::journey::Hop;
+use svclab_model::evidence::{AddressPair, ConntrackEntry, Evidence, IpvsConnection};
+use svclab_runner::results::CaseResult;
+use svclab_runner::run::CaseEvidence;
+
+/// Details of a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CaseDetails {
+    /// Result of the case.
+    pub result: CaseDocument,
+    /// Command that runs the case again.
+    pub rerun: String,
+    /// Answer of the command that ran the case, if it is not `svclab run`.
+    #[serde(flatten)]
+    pub additions: CaseAdditions,
+    /// Basis of the result.
+    pub basis: Basis,
+    /// Texts of the claims that the case tests, by identifier.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub claim_texts: BTreeMap<String, String>,
+    /// Text of the lab document. Absent without evidence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lab_text: Option<String>,
+    /// Hosts, routers, nodes and pods of the lab. Absent without evidence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Topology>,
+    /// Journeys of each stage, in the order of `evidence.stages`.
+    #[serde(default)]
+    pub stages: Vec<StageJourneys>,
+    /// Entries of conntrack and IPVS that the packets of one connection of each kind belong to, at
+    /// the end of their stage.
+    #[serde(default)]
+    pub entries: TrackedConnections,
+}
+
+/// Entries of conntrack and IPVS.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TrackedConnections {
+    /// Entries of conntrack.
+    pub conntrack: Vec<ConntrackEntry>,
+    /// Connections of IPVS.
+    pub ipvs: Vec<IpvsConnection>,
+}
+
+/// Basis of a result: which parts are real, and which are not.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Basis {
+    /// Programs and kernels that were real.
+    pub real: Vec<String>,
+    /// Rules that svclab generated.
+    pub generated: Vec<String>,
+    /// Parts of a dump that were simulated.
+    pub simulated: Vec<String>,
+    /// Parts of a dump that were omitted, each with the reason.
+    pub omitted: Vec<String>,
+    /// Records that are incomplete.
+    pub unknown: Vec<String>,
+}
+
+impl CaseDetails {
+    /// Creates the details of a case. `rerun_command` is the command that repeats a case, without
+    /// the case name.
+    pub(crate) fn new(
+        result: &CaseResult,
+        seen: Option<&CaseEvidence>,
+        rerun_command: &str,
+    ) -> Self {
+        let stages = seen.map(|seen| {
+            let journeys = seen.journeys.iter().cloned();
+            StageJourneys::from_case(&seen.prepared, &seen.evidence, &result.probes, journeys)
+        });
+        let claim_texts = seen.map_or_else(BTreeMap::new, |seen| {
+            let claims = &seen.prepared.case.spec.claims;
+            let tested = result.claims.iter();
+            let texts = tested.filter_map(|tested| {
+                let claim = claims.get(&tested.id)?;
+                Some((tested.id.clone(), claim.says.clone()))
+            });
+            texts.collect()
+        });
+        let stages = stages.unwrap_or_default();
+        Self {
+            entries: seen.map_or_else(TrackedConnections::default, |seen| {
+                TrackedConnections::of_stages(&stages, &seen.evidence)
+            }),
+            claim_texts,
+            lab_text: seen.and_then(|seen| {
+                let (_, source) = seen.prepared.sources.iter().next()?;
+                Some(source.text().to_owned())
+            }),
+            topology: seen.map(|seen| Topology::new(&seen.prepared.plan, &seen.prepared.cluster)),
+            stages,
+            ..Self::without_evidence(CaseDocument::from(result), rerun_command)
+                .with_basis(seen.map(Basis::of_evidence))
+        }
+    }
+
+    /// Creates the details of a case of which only the result is known.
+    pub(crate) fn without_evidence(result: CaseDocument, rerun_command: &str) -> Self {
+        let details = Self {
+            rerun: String::new(),
+            additions: CaseAdditions::default(),
+            basis: Basis::default(),
+            claim_texts: BTreeMap::new(),
+            lab_text: None,
+            topology: None,
+            stages: Vec::new(),
+            entries: TrackedConnections::default(),
+            result,
+        };
+        Self {
+            rerun: format!("{rerun_command} {}", shell_quote(details.cli_name())),
+            ..details
+        }
+    }
+
+    /// Returns the command that searches for fixes of the case.
+    pub(crate) fn search_command(&self) -> String {
+        format!("svclab why {}", shell_quote(self.cli_name()))
+    }
+
+    fn cli_name(&self) -> &str {
+        if self.result.named.is_empty() {
+            &self.result.case
+        } else {
+            &self.result.named
+        }
+    }
+
+    fn with_basis(mut self, basis: Option<Basis>) -> Self {
+        self.basis = basis.unwrap_or_default();
+        let kernel = &self.result.kernel;
+        if !kernel.is_empty() {
+            self.basis.real.insert(0, format!("kernel {kernel}"));
+        }
+        self
+    }
+}
+
+impl TrackedConnections {
+    /// Finds the entries of the connections that a page shows.
+    fn of_stages(stages: &[StageJourneys], evidence: &Evidence) -> Self {
+        let mut entries = Self::default();
+        for (stage, seen) in stages.iter().zip(&evidence.stages) {
+            let shown = stage.groups().into_iter();
+            let packets = shown.flat_map(|(explained, _)| &explained.journey.packets);
+            let hops: Vec<&Hop> = packets.flat_map(|packet| &packet.hops).collect();
+            let conntrack = seen.conntrack.iter();
+            let own = conntrack.filter(|entry| hops.iter().any(|hop| is_tracked_by(hop, entry)));
+            entries.conntrack.extend(own.cloned());
+            let ipvs = seen.ipvs_connections.iter();
+            let own = ipvs.filter(|entry| hops.iter().any(|hop| is_balanced_by(hop, entry)));
+            entries.ipvs.extend(own.cloned());
+        }
+        entries
+    }
+}
+
+/// Whether a packet belongs to an entry of conntrack where it passed a namespace.
+pub(crate) fn is_tracked_by(hop: &Hop, entry: &ConntrackEntry) -> bool {
+    let flows = [hop.before, hop.after];
+    entry.namespace == hop.namespace
+        && [entry.original, entry.reply]
+            .iter()
+            .any(|tuple| flows.contains(tuple))
+}
+
+/// Whether a packet belongs to a connection of IPVS where it passed a namespace.
+pub(crate) fn is_balanced_by(hop: &Hop, entry: &IpvsConnection) -> bool {
+    let is_request = |flow: AddressPair| {
+        flow.source == entry.client
+            && [entry.virtual_server, entry.real_server].contains(&flow.destination)
+    };
+    let is_reply = |flow: AddressPair| {
+        flow.destination == entry.client
+            && [entry.virtual_server, entry.real_server].contains(&flow.source)
+    };
+    entry.namespace == hop.namespace
+        && [hop.before, hop.after]
+            .into_iter()
+            .any(|flow| is_request(flow) || is_reply(flow))
+}
+
+impl Basis {
+    fn of_evidence(seen: &CaseEvidence) -> Self {
+        let prepared = &seen.prepared;
+        let proxies = prepared.plan.kube_proxies.iter();
+        let generated = prepared.cluster.nodes.iter().filter_map(|node| {
+            let proxy = node.generated_proxy()?;
+            let (version, name) = (&proxy.version, &node.name);
+            Some(format!("rules of kube-proxy {version} on {name}"))
+        });
+        let reports = prepared.replay_reports.iter();
+        let simulated = reports.clone().flat_map(|report| {
+            let lines = report.simulated.iter();
+            lines.map(|line| format!("{}: {line}", report.node))
+        });
+        let omitted = reports.flat_map(|report| {
+            let lines = report.omitted.iter();
+            lines.map(|item| format!("{}: {}: {}", report.node, item.description, item.reason))
+        });
+        let stages = seen.evidence.stages.iter();
+        let missed = stages.fold(0_u64, |sum, stage| {
+            sum.saturating_add(stage.packets_missed)
+                .saturating_add(stage.trace_missed)
+        });
+        let missed =
+            (missed > 0).then(|| format!("{missed} packets and trace events were not recorded"));
+        let mut stages = seen.evidence.stages.iter();
+        let drops = stages.find_map(|stage| stage.drops.unavailable_reason());
+        Self {
+            real: proxies
+                .map(|proxy| format!("kube-proxy on {}", proxy.namespace))
+                .collect(),
+            generated: generated.collect(),
+            simulated: simulated.collect(),
+            omitted: omitted.collect(),
+            unknown: missed.into_iter().chain(drops.map(str::to_owned)).collect(),
+        }
+    }
+
+    /// Returns the lists that are not empty, with their titles.
+    pub(crate) fn lists(&self) -> Vec<(&'static str, &[String])> {
+        let lists = [
+            ("Real", &self.real),
+            ("Generated", &self.generated),
+            ("Simulated", &self.simulated),
+            ("Not in the lab", &self.omitted),
+            ("Unknown", &self.unknown),
+        ];
+        lists
+            .into_iter()
+            .filter(|(_, lines)| !lines.is_empty())
+            .map(|(title, lines)| (title, lines.as_slice()))
+            .collect()
+    }
+}

@@ -1,0 +1,279 @@
+//! Reads the files of finished runs, and makes one page about them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::{CAPTURE, EVIDENCE, PAGE, RESULTS};
+use crate::case_details::CaseDetails;
+use crate::commands::compare::{Comparison, short_kernel};
+use crate::formats::evidence::{self, StoredDetails};
+use crate::formats::html::evidence::{compressed, embedded, escape_path};
+use crate::formats::html::{CasePage, FileLink, Page, ShownRun};
+use crate::results::{CaseDocument, Document, SCHEMA};
+use svclab_diagnostic::files::{self, FileError, Location};
+
+/// Maximum size of a file that is read, in bytes.
+const MAX_BYTES: usize = 512 << 20;
+
+/// Finished run, read from its files.
+#[derive(Debug)]
+pub struct StoredRun {
+    /// Path of the run's files, as the user gave it.
+    pub path: PathBuf,
+    /// Results of the run.
+    pub document: Document,
+    /// Details of the cases with evidence, each with its directory.
+    cases: BTreeMap<CaseKey, (CaseDetails, PathBuf)>,
+}
+
+/// Name, name on the command line, and kernel of a case.
+type CaseKey = (String, String, String);
+
+/// Reason why a run cannot be read.
+#[derive(Debug, Error)]
+pub enum StoredRunError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the operating system, or the kind of the file.
+        source: FileError,
+    },
+    /// A file is too large.
+    #[error("{} has more than {} MiB", path.display(), MAX_BYTES >> 20)]
+    TooLarge {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// A file does not contain what its name says.
+    #[error("{} is not a file of a run: {reason}", path.display())]
+    Content {
+        /// Path of the file.
+        path: PathBuf,
+        /// Problem of the file.
+        reason: String,
+    },
+}
+
+impl StoredRun {
+    /// Reads the directory of `svclab run --report`, or a file of `svclab run --format json`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read, or is not one of a run.
+    pub fn read(path: &Path) -> Result<Self, StoredRunError> {
+        let is_directory = path.is_dir();
+        let results = if is_directory {
+            path.join(RESULTS)
+        } else {
+            path.to_owned()
+        };
+        let document: Document = read_json(&results)?;
+        check_schema(&results, &document.schema, SCHEMA)?;
+        let mut cases = BTreeMap::new();
+        let directories = if is_directory {
+            case_directories(path)?
+        } else {
+            Vec::new()
+        };
+        for directory in directories {
+            let file = directory.join(EVIDENCE);
+            let stored: StoredDetails = read_json(&file)?;
+            check_schema(&file, &stored.schema, evidence::SCHEMA)?;
+            cases.insert(key(&stored.details.result), (stored.details, directory));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            document,
+            cases,
+        })
+    }
+
+    /// Returns the details of a case in this run, which may have used another patch level of the
+    /// kernel.
+    fn same_case(&self, case: &CaseDocument) -> Option<&CaseDetails> {
+        let all = self.cases.values().map(|(details, _)| details);
+        let mut same = all.filter(|details| {
+            let result = &details.result;
+            (&result.case, &result.named) == (&case.case, &case.named)
+                && short_kernel(&result.kernel) == short_kernel(&case.kernel)
+        });
+        same.next()
+    }
+
+    /// Returns the details of a case, and its directory if it has evidence. The directory may also
+    /// contain evidence of an earlier run, which is not used.
+    fn details(&self, case: &CaseDocument) -> (CaseDetails, Option<&Path>) {
+        match self.cases.get(&key(case)) {
+            Some((details, directory)) if details.result == *case => {
+                (details.clone(), Some(directory))
+            }
+            _ => (
+                CaseDetails::without_evidence(case.clone(), "svclab run"),
+                None,
+            ),
+        }
+    }
+}
+
+fn key(case: &CaseDocument) -> CaseKey {
+    (case.case.clone(), case.named.clone(), case.kernel.clone())
+}
+
+/// Returns the directories of a run's cases: two levels below the directory of the run.
+fn case_directories(path: &Path) -> Result<Vec<PathBuf>, StoredRunError> {
+    let mut cases = Vec::new();
+    for lab in directories_in(path)? {
+        let of_lab = directories_in(&lab)?.into_iter();
+        cases.extend(of_lab.filter(|case| case.join(EVIDENCE).is_file()));
+    }
+    Ok(cases)
+}
+
+fn directories_in(path: &Path) -> Result<Vec<PathBuf>, StoredRunError> {
+    let error = |error: io::Error| StoredRunError::File {
+        path: path.to_owned(),
+        source: error.into(),
+    };
+    let mut directories = Vec::new();
+    for entry in path.read_dir().map_err(error)? {
+        let entry = entry.map_err(error)?;
+        if entry.file_type().map_err(error)?.is_dir() {
+            directories.push(entry.path());
+        }
+    }
+    directories.sort();
+    Ok(directories)
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, StoredRunError> {
+    let read = Location::anywhere(path).read(MAX_BYTES);
+    let (bytes, _) = read.map_err(|source| StoredRunError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    if bytes.len() > MAX_BYTES {
+        return Err(StoredRunError::TooLarge {
+            path: path.to_owned(),
+        });
+    }
+    serde_json::from_slice(&bytes).map_err(|error| StoredRunError::Content {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+fn check_schema(path: &Path, found: &str, expected: &str) -> Result<(), StoredRunError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(StoredRunError::Content {
+        path: path.to_owned(),
+        reason: format!("its schema is {found} instead of {expected}"),
+    })
+}
+
+/// Where a page is written.
+#[derive(Debug, Clone, Copy)]
+pub enum PageTarget<'p> {
+    /// To a file, with the evidence of all cases in it.
+    File(&'p Path),
+    /// To `index.html` in a directory, with links to the pages of the cases.
+    Directory(&'p Path),
+}
+
+impl<'p> PageTarget<'p> {
+    /// Returns the target of a path: a file if its name ends in `.html`, else a directory.
+    #[must_use]
+    pub fn from_path(path: &'p Path) -> Self {
+        match path.extension() {
+            Some(extension) if extension == "html" => Self::File(path),
+            _ => Self::Directory(path),
+        }
+    }
+}
+
+/// Writes a page about finished runs. `baselines` are the earlier runs of the comparison.
+///
+/// # Errors
+///
+/// When the evidence of a case cannot be read, or the page cannot be written.
+pub fn write_page(
+    runs: &[StoredRun],
+    baselines: &[StoredRun],
+    comparison: Option<&Comparison>,
+    target: PageTarget<'_>,
+) -> io::Result<()> {
+    let mut page = Page::new(None);
+    let labels: Vec<String> = runs
+        .iter()
+        .map(|run| match runs.len() {
+            1 => String::new(),
+            _ => run.path.display().to_string(),
+        })
+        .collect();
+    if let PageTarget::Directory(path) = target {
+        files::create_output_directory(path).map_err(|error| super::with_path(path, &error))?;
+    }
+    for (run, label) in runs.iter().zip(&labels) {
+        for case in &run.document.cases {
+            let (details, directory) = run.details(case);
+            match (target, directory) {
+                (PageTarget::Directory(path), Some(directory)) if baselines.is_empty() => {
+                    let href = relative_url(path, &directory.join(PAGE))?;
+                    page.add_link(label, &details, href);
+                }
+                (_, directory) => {
+                    let files = directory.map_or_else(|| Ok(Vec::new()), embedded_files)?;
+                    let baseline = baselines.iter().find_map(|run| run.same_case(case));
+                    let page_of_case = CasePage {
+                        baseline: baseline.cloned(),
+                        ..CasePage::new(details, files)
+                    };
+                    page.add_section(label, &page_of_case)?;
+                }
+            }
+        }
+    }
+    let shown: Vec<ShownRun<'_>> = runs
+        .iter()
+        .zip(&labels)
+        .map(|(run, label)| ShownRun {
+            label,
+            document: &run.document,
+        })
+        .collect();
+    let page = page.render(&shown, comparison)?;
+    let path = match target {
+        PageTarget::File(path) => path.to_owned(),
+        PageTarget::Directory(path) => path.join(PAGE),
+    };
+    super::write_file(&path, |out| out.write_all(page.as_bytes()))
+}
+
+/// Returns the files of a case as data URLs, compressed.
+fn embedded_files(directory: &Path) -> io::Result<Vec<FileLink>> {
+    [CAPTURE, EVIDENCE]
+        .into_iter()
+        .map(|name| {
+            let path = directory.join(name);
+            let read = Location::anywhere(&path).read(MAX_BYTES);
+            let (bytes, _) =
+                read.map_err(|error| super::with_path(&path, &io::Error::other(error)))?;
+            let file = compressed(|out| out.write_all(&bytes))?;
+            Ok(embedded(&format!("{name}.gz"), &file))
+        })
+        .collect()
+}
+
+/// Returns the relative URL of a file from a page in `directory`.
+fn relative_url(directory: &Path, file: &Path) -> io::Result<String> {
+    let [from, to] = [directory, file].map(Path::canonicalize);
+    let (from, to) = (from?, to?);
+    let relative = pathdiff::diff_paths(&to, &from).unwrap_or(to);
+    Ok(escape_path(&relative.display().to_string()))
+}

@@ -1,0 +1,167 @@
+//! Renders the row of a case in the table of a run, and names the section of the case.
+
+use std::fmt::Write as _;
+
+use maud::{Markup, html};
+
+use crate::case_details::CaseDetails;
+use crate::commands::compare::{CaseChange, short_kernel};
+use crate::results::{CaseDocument, Document};
+use crate::text::render_seconds;
+use svclab_diagnostic::printable::printable;
+use svclab_runner::results::CaseStatus;
+
+/// Run that a page shows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShownRun<'d> {
+    /// Name of the run. Empty if the page shows only one run.
+    pub label: &'d str,
+    /// Results of the run.
+    pub document: &'d Document,
+}
+
+/// Row of the table of cases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CaseRow {
+    /// Anchor of the case.
+    pub id: String,
+    /// URL of the section or page of the case.
+    pub href: String,
+    /// Name of the run. Empty if the page shows only one run.
+    pub run: String,
+    /// Full name of the case.
+    pub case: String,
+    lab: String,
+    named: String,
+    /// Name within the lab.
+    name: String,
+    status: CaseStatus,
+    is_unjudged: bool,
+    kernel: String,
+    duration_ms: u64,
+    /// Results of the first probe, in one line.
+    headline: String,
+}
+
+impl CaseRow {
+    /// Creates the row of a case whose section is in the same page.
+    pub(super) fn new(run: &str, details: &CaseDetails, headline: String) -> Self {
+        let result = &details.result;
+        let id = anchor(run, result);
+        Self {
+            href: format!("#{id}"),
+            id,
+            run: run.to_owned(),
+            case: result.case.clone(),
+            lab: result.lab.clone(),
+            named: result.named.clone(),
+            name: result.short_name().to_owned(),
+            status: result.result,
+            is_unjudged: details.additions.unjudged,
+            kernel: result.kernel.clone(),
+            duration_ms: result.duration_ms,
+            headline,
+        }
+    }
+
+    /// Whether this is the case of a change.
+    pub(super) fn shows(&self, change: &CaseChange) -> bool {
+        let name = if self.named.is_empty() {
+            &self.case
+        } else {
+            &self.named
+        };
+        *name == change.case && short_kernel(&self.kernel) == change.kernel
+    }
+
+    /// Renders the self. The name of the run is only shown with `has_labels`.
+    pub(super) fn render(&self, has_labels: bool) -> Markup {
+        let (class, status) = if self.is_unjudged {
+            ("unjudged", "not judged")
+        } else {
+            (class(self.status), self.status.upper_case_name())
+        };
+        html! {
+            tr.(class) {
+                td { span.pill.(class) { (status) } }
+                @if has_labels { td { (printable(&self.run)) } }
+                td {
+                    a href=(self.href) {
+                        (printable(&self.lab)) @if self.name != self.lab { "/" (printable(&self.name)) }
+                    }
+                }
+                td { (printable(&self.headline)) }
+                td { (printable(&self.kernel)) }
+                td.number { (render_seconds(self.duration_ms)) }
+            }
+        }
+    }
+
+    /// Returns the position of the case among the results of the runs.
+    pub(super) fn position(&self, runs: &[ShownRun<'_>]) -> Option<(usize, usize)> {
+        let run = runs.iter().position(|run| run.label == self.run)?;
+        let mut cases = runs[run].document.cases.iter();
+        let case = cases.position(|case| {
+            (&case.case, &case.named, &case.kernel) == (&self.case, &self.named, &self.kernel)
+        });
+        Some((run, case?))
+    }
+}
+
+/// Returns the anchor of a case. Different cases have different anchors.
+pub(super) fn anchor(run: &str, result: &CaseDocument) -> String {
+    let name = if result.named.is_empty() {
+        &result.case
+    } else {
+        &result.named
+    };
+    let name = format!("{run}/{name}@{}", result.kernel);
+    format!("case-{}", encode(name.trim_start_matches('/')))
+}
+
+/// Encodes a name for an identifier. Different names have different results, without a colon.
+pub(super) fn encode(name: &str) -> String {
+    let mut anchor = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'=' | b',' | b'/' | b'@' => {
+                anchor.push(char::from(byte));
+            }
+            _ => {
+                let _ = write!(anchor, "_{byte:02x}");
+            }
+        }
+    }
+    anchor
+}
+
+/// Returns the class of a result in the style.
+pub(super) const fn class(status: CaseStatus) -> &'static str {
+    match status {
+        CaseStatus::Pass => "pass",
+        CaseStatus::Fail => "fail",
+        CaseStatus::Error => "error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_runner::results::{CaseResult, RunError};
+
+    #[test]
+    fn anchor_of_other_case_differs() {
+        let result = |case: &str, named: &str| {
+            let mut result = CaseResult::without_verdict("lab", case, RunError::no_kernel());
+            result.named = named.to_owned();
+            result.kernel = "6.12".to_owned();
+            CaseDocument::from(&result)
+        };
+        let plain = result("lab/a=b", "");
+        assert_eq!(anchor("", &plain), "case-lab/a=b@6.12");
+        assert_eq!(anchor("a b", &plain), "case-a_20b/lab/a=b@6.12");
+        assert_ne!(anchor("a_b", &plain), anchor("a b", &plain));
+        let other = result("lab/a=b", "dir/lab.yaml/a=b");
+        assert_eq!(anchor("", &other), "case-dir/lab.yaml/a=b@6.12");
+    }
+}

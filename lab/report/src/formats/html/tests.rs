@@ -1,0 +1,135 @@
+use super::*;
+use crate::additions::Answer;
+use crate::case_additions::ProbeFixes;
+use crate::case_details::CaseDetails;
+use crate::results::Document;
+use svclab_runner::results::{Results, fixture};
+
+/// Renders results without evidence.
+fn page(results: &Results) -> String {
+    let mut page = Page::new(None);
+    for case in &results.cases {
+        let details = CaseDetails::new(case, None, "svclab run");
+        let files = Vec::new();
+        page.add_section("", &CasePage::new(details, files))
+            .unwrap();
+    }
+    let document = &Document::from(results);
+    let run = ShownRun {
+        label: "",
+        document,
+    };
+    page.render(&[run], None).unwrap()
+}
+
+/// Renders the section of each case.
+fn sections(results: &Results) -> String {
+    let sections = results.cases.iter().map(|case| {
+        let details = CaseDetails::new(case, None, "svclab run");
+        let files = Vec::new();
+        case::section("case", &CasePage::new(details, files))
+            .markup
+            .into_string()
+    });
+    sections.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn page_of_run_lists_every_case() {
+    let results = fixture::results();
+    let page = page(&results);
+    let (head, body) = page.split_once("<body>").expect("a body");
+    let body = body.split_once("<noscript>").expect("a note").0;
+    insta::assert_snapshot!(body.replace("><", ">\n<"));
+    assert!(head.contains("Content-Security-Policy"));
+    for case in &results.cases {
+        assert!(body.contains(&case.case), "{}", case.case);
+    }
+}
+
+#[test]
+fn sections_of_cases_match_snapshot() {
+    insta::assert_snapshot!(sections(&fixture::results()).replace("><", ">\n<"));
+}
+
+#[test]
+fn page_of_one_case_is_complete_without_script() {
+    let mut results = fixture::results();
+    results.cases.truncate(1);
+    let page = page(&results);
+    assert!(page.contains("Run it again"));
+    assert!(!page.contains("application/gzip"));
+}
+
+#[test]
+fn page_loads_nothing_and_has_no_inline_style() {
+    let results = fixture::results();
+    for text in [page(&results), sections(&results)] {
+        for forbidden in [" style=", "src=", "<link", "@import", "url(", "onclick"] {
+            assert!(!text.contains(forbidden), "{forbidden}");
+        }
+        let addresses = text.matches("http").count();
+        let allowed = text.matches("http://www.w3.org/2000/svg").count();
+        let policy = text.matches("http-equiv").count();
+        assert_eq!(addresses, allowed + policy);
+    }
+}
+
+#[test]
+fn page_hostile_names_stay_text() {
+    let hostile = "</script><script>alert(1)</script><b>\u{202e}\u{1b}[31m";
+    let mut results = fixture::results();
+    for case in &mut results.cases {
+        case.case = format!("{hostile}/{}", case.case);
+        case.lab = hostile.to_owned();
+        case.kernel = hostile.to_owned();
+        for probe in &mut case.probes {
+            probe.name = hostile.to_owned();
+            probe.from = hostile.to_owned();
+        }
+    }
+    let (page, sections) = (page(&results), sections(&results));
+    assert_eq!(page.matches("<script>").count(), 1);
+    assert!(!sections.contains("<script"));
+    for text in [page, sections] {
+        assert!(!text.contains("<b>"));
+        assert!(!text.contains(['\u{202e}', '\u{1b}']));
+    }
+}
+
+#[test]
+fn page_of_answer_without_cases_has_no_table() {
+    let page = Page::new(Some(Answer {
+        title: "svclab bisect".to_owned(),
+        text: "the rule <b> breaks it\n".to_owned(),
+        ..Answer::default()
+    }));
+    let document = &Document::from(&Results::new(std::collections::BTreeMap::new(), Vec::new()));
+    let run = ShownRun {
+        label: "",
+        document,
+    };
+    let page = page.render(&[run], None).unwrap();
+    assert!(page.contains("<title>svclab bisect</title>"), "{page}");
+    assert!(page.contains("the rule &lt;b&gt; breaks it"), "{page}");
+    assert!(!page.contains("<table"), "{page}");
+}
+
+#[test]
+fn section_of_case_names_fixes_and_missing_expectations() {
+    let results = fixture::results();
+    let mut details = CaseDetails::new(&results.cases[0], None, "svclab run");
+    details.additions.unjudged = true;
+    details.additions.fixes = Some(vec![ProbeFixes {
+        probe: "call".to_owned(),
+        fixes: Vec::new(),
+    }]);
+    let files = Vec::new();
+    let section = case::section("case", &CasePage::new(details, files));
+    let markup = section.markup.into_string();
+    assert!(markup.contains("Not judged"), "{markup}");
+    assert!(markup.contains("no tried change helps"), "{markup}");
+    assert!(!markup.contains("PASS"), "{markup}");
+    let (_, markdown) = markup.split_once("<pre class=\"copy\">").expect("Markdown");
+    insta::assert_snapshot!(markdown.split("</pre>").next().unwrap());
+}

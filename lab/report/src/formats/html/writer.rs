@@ -1,0 +1,56 @@
+//! Writes a run as one page with everything in it.
+
+use std::io::{self, Write};
+
+use super::evidence::embedded_files;
+use super::{CasePage, Page, ShownRun};
+use crate::additions::Additions;
+use crate::results::Document;
+use crate::writer::Writer;
+use svclab_runner::run::Event;
+
+/// Writer of a run's page, which contains the evidence.
+#[derive(Debug)]
+pub struct HtmlWriter<W> {
+    page: Page,
+    rerun_command: String,
+    additions: Additions,
+    out: W,
+}
+
+impl<W: Write> HtmlWriter<W> {
+    /// Creates a writer that writes the page when the run ends. `rerun_command` is the command that
+    /// repeats a case, without the case name.
+    pub fn new(out: W, rerun_command: &str, additions: Additions) -> Self {
+        Self {
+            page: Page::new(additions.answer.clone()),
+            rerun_command: rerun_command.to_owned(),
+            additions,
+            out,
+        }
+    }
+}
+
+impl<W: Write> Writer for HtmlWriter<W> {
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        match event {
+            Event::CaseEnded { result, evidence } => {
+                let seen = evidence.as_deref();
+                let details = self.additions.details(result, seen, &self.rerun_command);
+                let files = seen.map_or_else(Vec::new, |seen| embedded_files(&details, seen));
+                self.page.add_section("", &CasePage::new(details, files))
+            }
+            Event::RunEnded { results, .. } => {
+                let document = &Document::from(&**results);
+                let run = ShownRun {
+                    label: "",
+                    document,
+                };
+                self.out
+                    .write_all(self.page.render(&[run], None)?.as_bytes())?;
+                self.out.flush()
+            }
+            _ => Ok(()),
+        }
+    }
+}
