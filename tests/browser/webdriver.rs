@@ -10,7 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use data_encoding::BASE64;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
+use svclab_test_support::processes::descendants;
 use tempfile::TempDir;
 
 /// Maximum time for a command. A busy machine needs seconds to start Chromium.
@@ -107,7 +110,12 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // An error means that it has ended.
+        let process = i32::try_from(self.process.id()).expect("a PID");
+        // A browser that did not answer in time has no session, and would outlive chromedriver.
+        for browser in descendants(process) {
+            let _ = kill(Pid::from_raw(browser), Signal::SIGKILL);
+        }
+        // An error means that chromedriver has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
