@@ -118,7 +118,12 @@ pub fn route(topology: &Topology, way: &Way) -> Route {
             Some(first) if first.column == column && (enters || has_strips) => &stops[1..],
             _ => &stops[..],
         };
-        let is_leaving = visit.crossings.last().is_some_and(|last| last.is_out);
+        let leaves_through = visit.crossings.last().filter(|last| last.is_out);
+        let leaves_through = leaves_through.map(|last| last.interface.as_str());
+        let is_leaving = leaves_through.is_some_and(|last| {
+            let stop = stops.last();
+            stop.is_some_and(|stop| stop.interface.name == last)
+        });
         let mut from = stops.first().filter(|first| first.column == column);
         let mut arrived = (column, is_encapsulated);
         for stop in rest {
@@ -130,7 +135,15 @@ pub fn route(topology: &Topology, way: &Way) -> Route {
         if is_leaving {
             between = Some(arrived);
         } else {
-            let zone = zone_between(from, None, visit);
+            // A packet that a bridge sent through no port ends in the bridge.
+            let bridge = leaves_through.filter(|name| {
+                let interface = place.interface(name);
+                interface.is_some_and(|own| own.kind == InterfaceKind::Bridge)
+            });
+            let zone = bridge.map_or_else(
+                || zone_between(from, None, visit),
+                |name| Zone::Bridge(name.to_owned()),
+            );
             push(arrived.0, arrived.1, strip(zone));
         }
         route.legs.extend(legs);
@@ -178,5 +191,31 @@ fn zone_between(from: Option<&Stop<'_>>, to: Option<&Stop<'_>>, visit: &Visit) -
             Zone::Bridge(own)
         }
         _ => Zone::Stack,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{cluster, visit};
+
+    #[test]
+    fn route_packet_lost_in_bridge_ends_in_bridge() {
+        let way = Way {
+            is_request: true,
+            visits: vec![
+                visit("laptop", ">eth0"),
+                visit("fabric", "<laptop >node-2"),
+                visit("node-2", "<eth0 >cni0"),
+            ],
+            end: WayEnd::Lost,
+            reason: Vec::new(),
+        };
+        let route = route(&cluster(2, 1), &way);
+        assert_eq!(route.lost_in, None);
+        let strip = route.legs.last().and_then(|leg| leg.strip.clone());
+        let strip = strip.expect("the node has strips");
+        assert_eq!(strip.namespace, "node-2");
+        assert_eq!(strip.zone, Zone::Bridge("cni0".to_owned()));
     }
 }
