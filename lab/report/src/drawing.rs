@@ -17,23 +17,25 @@ const REASON_WIDTH: usize = 36;
 pub fn ways(journey: &Journey) -> Vec<Way> {
     let packets = journey.packets.iter();
     let ways = packets.map(|packet| Way {
-        reason: reason(packet, journey).map_or_else(Vec::new, |reason| wrap(&reason, REASON_WIDTH)),
+        reason: lost(packet, journey).map_or_else(Vec::new, |reason| wrap(&reason, REASON_WIDTH)),
         ..Way::new(packet)
     });
     Way::select(ways.collect(), MAX_WAYS)
 }
 
-fn reason(packet: &PacketPath, journey: &Journey) -> Option<String> {
-    if packet.end == PathEnd::Delivered {
-        return None;
-    }
+fn lost(packet: &PacketPath, journey: &Journey) -> Option<String> {
+    (packet.end != PathEnd::Delivered).then(|| describe_end_with_rule(packet, journey))
+}
+
+/// Describes the end of a packet. A rule that dropped the packet is named by its place.
+pub(crate) fn describe_end_with_rule(packet: &PacketPath, journey: &Journey) -> String {
     let last = packet.hops.last().and_then(|hop| hop.matches.last());
     match (&packet.end, last) {
         (PathEnd::DroppedByRule, Some(rule)) => {
             let number = rule.number.map(|number| format!(" rule {number}"));
             let number = number.unwrap_or_default();
-            Some(format!("dropped by {} {}{number}", rule.table, rule.chain))
+            format!("dropped by {} {}{number}", rule.table, rule.chain)
         }
-        _ => Some(describe_end(packet, journey)),
+        _ => describe_end(packet, journey),
     }
 }

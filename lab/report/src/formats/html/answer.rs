@@ -4,8 +4,9 @@ use maud::{Markup, html};
 
 use super::connections::Connections;
 use super::fixes;
+use super::row::breakable;
 use crate::case_details::CaseDetails;
-use crate::results::CaseDocument;
+use crate::results::{CaseDocument, ProbeDocument};
 use crate::text::conclusion::render_rule;
 use crate::text::expectation::describe_observed;
 use svclab_diagnostic::printable::printable;
@@ -58,7 +59,7 @@ impl<'d> Answer<'d> {
         };
         html! {
             header.answer {
-                p.name { (printable(&result.case)) }
+                p.name { (breakable(&result.case)) }
                 h1 { (printable(&self.headline)) }
                 p { span.pill.(class) { (meaning) } }
                 @if !self.marks.is_empty() {
@@ -110,10 +111,20 @@ impl<'d> Answer<'d> {
     }
 }
 
-/// Describes the probe of the first connections, or the error of a case without any.
+/// Describes the first failed expectation. Without one, describes the probe of the first
+/// connections, or the error of a case without any.
 fn headline(result: &CaseDocument, first: Option<&Connections<'_>>) -> String {
     if let Some(error) = &result.error {
         return error.kind.description().to_owned();
+    }
+    let wrong = result.probes.iter().find(|probe| !probe.holds);
+    if let Some(probe) = wrong {
+        let expected = probe.expected.as_deref().unwrap_or_default();
+        return format!("{}, expected {expected}", describe_result(probe));
+    }
+    if let Some(check) = result.checks().find(|check| !check.holds) {
+        let (target, observed) = (&check.target, &check.observed);
+        return format!("{target}: {observed}, expected {}", check.expected);
     }
     let probe = first.and_then(|first| {
         let name = &first.explained.journey.probe;
@@ -122,6 +133,11 @@ fn headline(result: &CaseDocument, first: Option<&Connections<'_>>) -> String {
     let Some(probe) = probe.or_else(|| result.probes.first()) else {
         return "no probe ran".to_owned();
     };
+    describe_result(probe)
+}
+
+/// Describes the verdicts of a probe.
+fn describe_result(probe: &ProbeDocument) -> String {
     let verdicts = &probe.observed.verdicts;
     let total: u32 = verdicts.values().sum();
     let failed = verdicts.iter().filter(|(verdict, _)| !verdict.is_success());

@@ -7,8 +7,9 @@ use super::connections::Connections;
 use super::lanes::lanes;
 use super::row::encode;
 use crate::case_details::{CaseDetails, TrackedConnections, is_balanced_by, is_tracked_by};
+use crate::drawing::describe_end_with_rule;
 use crate::text::conclusion::render_rewrite;
-use crate::text::journey::{describe_end, interfaces};
+use crate::text::journey::interfaces;
 use svclab_diagnostic::printable::printable;
 use svclab_journey::journey::{Hop, Journey, PacketPath, PathEnd, RuleMatch};
 use svclab_model::evidence::{ConntrackEntry, IpvsConnection};
@@ -131,7 +132,7 @@ fn packet_rows(
                         (arrow(lane(hop), next.map(lane), hop))
                         @if next.is_none() {
                             span.end.lost[is_lost].(column(lane(hop))) {
-                                (printable(&describe_end(packet, journey)))
+                                (printable(&describe_end_with_rule(packet, journey)))
                             }
                         }
                     }

@@ -87,7 +87,8 @@ impl CaseRow {
                 @if has_labels { td { (printable(&self.run)) } }
                 td {
                     a href=(self.href) {
-                        (printable(&self.lab)) @if self.name != self.lab { "/" (printable(&self.name)) }
+                        (breakable(&self.lab))
+                    @if self.name != self.lab { "/" wbr; (breakable(&self.name)) }
                     }
                 }
                 td { (printable(&self.headline)) }
@@ -133,6 +134,17 @@ pub(super) fn encode(name: &str) -> String {
         }
     }
     anchor
+}
+
+/// Renders a name that may be broken into lines after its separators.
+pub(super) fn breakable(name: &str) -> Markup {
+    let name = printable(name);
+    html! {
+        @for (index, part) in name.split_inclusive(['/', ',']).enumerate() {
+            @if index > 0 { wbr; }
+            (part)
+        }
+    }
 }
 
 /// Returns the class of a result in the style.
