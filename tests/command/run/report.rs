@@ -112,6 +112,21 @@ fn report_one_case_is_complete_and_earlier_evidence_is_unused() {
 }
 
 #[test]
+fn report_link_in_a_run_adds_no_file_of_this_machine() {
+    let shards = Shards::run();
+    let secret = shards.path("secret");
+    fs::write(&secret, "a secret of this machine").expect("a file");
+    let capture = shards.path("Local/lab/policy=Local/capture.pcapng");
+    fs::remove_file(&capture).expect("the capture exists");
+    std::os::unix::fs::symlink(&secret, &capture).expect("a link");
+    let output = shards.report(&["Local", "--output=linked.html"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let message = stderr(&output);
+    assert!(message.contains("capture.pcapng"), "{message}");
+    assert!(!shards.path("linked.html").exists());
+}
+
+#[test]
 fn report_baseline_new_failure_or_missing_case_fails() {
     let shards = Shards::run();
     shards.changed_results("Local", "failed.json", |results| {

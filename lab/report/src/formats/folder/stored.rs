@@ -68,9 +68,10 @@ impl StoredRun {
     pub fn read(path: &Path) -> Result<Self, StoredRunError> {
         let is_directory = path.is_dir();
         let results = if is_directory {
-            path.join(RESULTS)
+            // A link in the files of a stranger must not add a file of this machine to the page.
+            Location::below(path, RESULTS)
         } else {
-            path.to_owned()
+            Location::anywhere(path)
         };
         let document: Document = read_json(&results)?;
         check_schema(&results, &document.schema, SCHEMA)?;
@@ -81,7 +82,7 @@ impl StoredRun {
             Vec::new()
         };
         for directory in directories {
-            let file = directory.join(EVIDENCE);
+            let file = Location::below(&directory, EVIDENCE);
             let stored: StoredDetails = read_json(&file)?;
             check_schema(&file, &stored.schema, evidence::SCHEMA)?;
             cases.insert(key(&stored.details.result), (stored.details, directory));
@@ -150,29 +151,27 @@ fn directories_in(path: &Path) -> Result<Vec<PathBuf>, StoredRunError> {
     Ok(directories)
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, StoredRunError> {
-    let read = Location::anywhere(path).read(MAX_BYTES);
-    let (bytes, _) = read.map_err(|source| StoredRunError::File {
-        path: path.to_owned(),
-        source,
-    })?;
+fn read_json<T: serde::de::DeserializeOwned>(location: &Location) -> Result<T, StoredRunError> {
+    let path = location.display_path();
+    let (bytes, _) = match location.read(MAX_BYTES) {
+        Ok(read) => read,
+        Err(source) => return Err(StoredRunError::File { path, source }),
+    };
     if bytes.len() > MAX_BYTES {
-        return Err(StoredRunError::TooLarge {
-            path: path.to_owned(),
-        });
+        return Err(StoredRunError::TooLarge { path });
     }
     serde_json::from_slice(&bytes).map_err(|error| StoredRunError::Content {
-        path: path.to_owned(),
+        path,
         reason: error.to_string(),
     })
 }
 
-fn check_schema(path: &Path, found: &str, expected: &str) -> Result<(), StoredRunError> {
+fn check_schema(location: &Location, found: &str, expected: &str) -> Result<(), StoredRunError> {
     if found == expected {
         return Ok(());
     }
     Err(StoredRunError::Content {
-        path: path.to_owned(),
+        path: location.display_path(),
         reason: format!("its schema is {found} instead of {expected}"),
     })
 }
@@ -260,10 +259,11 @@ fn embedded_files(directory: &Path) -> io::Result<Vec<FileLink>> {
     [CAPTURE, EVIDENCE]
         .into_iter()
         .map(|name| {
-            let path = directory.join(name);
-            let read = Location::anywhere(&path).read(MAX_BYTES);
-            let (bytes, _) =
-                read.map_err(|error| super::with_path(&path, &io::Error::other(error)))?;
+            let location = Location::below(directory, name);
+            let read = location.read(MAX_BYTES);
+            let (bytes, _) = read.map_err(|error| {
+                super::with_path(&location.display_path(), &io::Error::other(error))
+            })?;
             let file = compressed(|out| out.write_all(&bytes))?;
             Ok(embedded(&format!("{name}.gz"), &file))
         })
