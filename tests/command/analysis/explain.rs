@@ -226,6 +226,11 @@ fn graph_of_probe_draws_lost_packet() {
         svg.contains("class=\"stopped\"") && svg.contains("to 192.168.66.10:8080"),
         "{svg}"
     );
+    // The README shows this picture. Without records of drops, the reason has other words.
+    if can_trace_drops() {
+        let picture = project().join("docs/stale-rule.svg");
+        assert_eq!(svg, fs::read_to_string(picture).expect("the picture"));
+    }
     for format in ["mermaid", "dot"] {
         let output = run(&["graph", "--format", format, STALE]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
