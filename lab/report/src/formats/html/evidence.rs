@@ -68,7 +68,7 @@ pub(crate) fn embedded(name: &str, file: &[u8]) -> FileLink {
 pub(crate) fn compressed(
     write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
 ) -> io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     write(&mut encoder)?;
     encoder.finish()
 }
