@@ -12,7 +12,7 @@ use svclab_diagnostic::printable::printable;
 use svclab_drawing::{Topology, draw, svg};
 
 /// Maximum number of connections of which a section shows the packets.
-const MAX_CONNECTIONS: usize = 12;
+pub(super) const MAX_CONNECTIONS: usize = 12;
 
 /// Case with its files.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub(crate) struct CasePage {
     pub details: CaseDetails,
     /// Files with their URLs.
     pub files: Vec<FileLink>,
+    /// Whether the files contain only the connections that the page shows.
+    pub has_reduced_files: bool,
     /// Details of the case in an earlier run.
     pub baseline: Option<CaseDetails>,
 }
@@ -30,6 +32,7 @@ impl CasePage {
         Self {
             details,
             files,
+            has_reduced_files: false,
             baseline: None,
         }
     }
@@ -61,7 +64,7 @@ pub(super) fn section(id: &str, case: &CasePage) -> CaseSection {
             (side_by_side::render(&connections, case.baseline.as_ref()))
         }
         (checks::render(details))
-        (evidence::render(&case.files, details.lab_text.as_deref()))
+        (evidence::render(&case.files, case.has_reduced_files, details.lab_text.as_deref()))
     };
     CaseSection {
         headline: answer.headline,

@@ -22,14 +22,21 @@ pub(crate) struct FileLink {
     pub href: String,
 }
 
-/// Renders the links to the files of a case, and its lab.
-pub(super) fn render(files: &[FileLink], lab: Option<&str>) -> Markup {
+/// Renders the links to the files of a case, and its lab. `are_reduced` states that the files contain
+/// only the connections that the page shows.
+pub(super) fn render(files: &[FileLink], are_reduced: bool, lab: Option<&str>) -> Markup {
     html! {
         @if !files.is_empty() || lab.is_some() { h2 { "Evidence" } }
         @if !files.is_empty() {
             ul.files {
                 @for FileLink { name, href } in files {
                     li { a href=(href) download=(name) { (name) } }
+                }
+            }
+            @if are_reduced {
+                p.note {
+                    "These files contain the connections that the page shows. "
+                    code { "--report DIRECTORY" } " writes all."
                 }
             }
         }

@@ -19,6 +19,7 @@ mod markdown;
 mod page;
 mod row;
 mod run;
+mod shown;
 mod side_by_side;
 mod writer;
 

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::evidence::embedded_files;
+use super::shown::shown_only;
 use super::{CasePage, Page, ShownRun};
 use crate::additions::Additions;
 use crate::results::Document;
@@ -37,8 +38,15 @@ impl<W: Write> Writer for HtmlWriter<W> {
             Event::CaseEnded { result, evidence } => {
                 let seen = evidence.as_deref();
                 let details = self.additions.details(result, seen, &self.rerun_command);
-                let files = seen.map_or_else(Vec::new, |seen| embedded_files(&details, seen));
-                self.page.add_section("", &CasePage::new(details, files))
+                let files = seen.map_or_else(Vec::new, |seen| {
+                    let (details, seen) = shown_only(&details, seen);
+                    embedded_files(&details, &seen)
+                });
+                let case = CasePage {
+                    has_reduced_files: seen.is_some(),
+                    ..CasePage::new(details, files)
+                };
+                self.page.add_section("", &case)
             }
             Event::RunEnded { results, .. } => {
                 let document = &Document::from(&**results);

@@ -1,0 +1,73 @@
+//! Reduces the evidence of a case to the connections that its page shows, so that a page with the
+//! evidence in it stays small.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::case::MAX_CONNECTIONS;
+use super::connections::connections;
+use crate::case_details::CaseDetails;
+use svclab_journey::journey::Journey;
+use svclab_runner::run::CaseEvidence;
+
+/// Returns the details and the evidence of the shown connections. Packets of other connections and
+/// events of rules are omitted; the journeys have the rules that matched.
+pub(super) fn shown_only(
+    details: &CaseDetails,
+    seen: &CaseEvidence,
+) -> (CaseDetails, CaseEvidence) {
+    let (mut details, mut seen) = (details.clone(), seen.clone());
+    let all = connections(&details.stages);
+    let shown = all.iter().take(MAX_CONNECTIONS);
+    let shown: BTreeSet<(Option<String>, String, u32)> = shown
+        .map(|connections| {
+            let journey = &connections.explained.journey;
+            let step = connections.step.map(str::to_owned);
+            (step, journey.probe.clone(), journey.number)
+        })
+        .collect();
+    let stages = details.stages.iter_mut().zip(&mut seen.journeys);
+    for ((explained, journeys), evidence) in stages.zip(&mut seen.evidence.stages) {
+        let is_shown = |journey: &Journey| {
+            let key = (
+                explained.step.clone(),
+                journey.probe.clone(),
+                journey.number,
+            );
+            shown.contains(&key)
+        };
+        journeys.retain(is_shown);
+        let kept: BTreeSet<usize> = journeys
+            .iter_mut()
+            .flat_map(packet_indices)
+            .map(|at| *at)
+            .collect();
+        let places: HashMap<usize, usize> = kept.iter().copied().zip(0..).collect();
+        let mut index = 0;
+        evidence.packets.retain(|_| {
+            index += 1;
+            kept.contains(&(index - 1))
+        });
+        evidence.trace.clear();
+        let step = explained.step.clone();
+        explained.connections.retain(|own| {
+            let journey = &own.journey;
+            shown.contains(&(step.clone(), journey.probe.clone(), journey.number))
+        });
+        let explained = explained.connections.iter_mut();
+        for at in explained
+            .map(|own| &mut own.journey)
+            .chain(journeys)
+            .flat_map(packet_indices)
+        {
+            *at = places[at];
+        }
+    }
+    (details, seen)
+}
+
+/// Returns the indices into the packets of the evidence.
+fn packet_indices(journey: &mut Journey) -> impl Iterator<Item = &mut usize> {
+    let hops = journey.packets.iter_mut().flat_map(|path| &mut path.hops);
+    let crossings = hops.flat_map(|hop| &mut hop.crossings);
+    crossings.map(|crossing| &mut crossing.packet)
+}
