@@ -125,21 +125,22 @@ impl CaseDetails {
             result,
         };
         Self {
-            rerun: format!("{rerun_command} {}", shell_quote(details.cli_name())),
+            rerun: format!("{rerun_command} {}", shell_quote(details.result.cli_name())),
             ..details
         }
     }
 
     /// Returns the command that searches for fixes of the case.
     pub(crate) fn search_command(&self) -> String {
-        format!("svclab why {}", shell_quote(self.cli_name()))
+        format!("svclab why {}", shell_quote(self.result.cli_name()))
     }
 
-    fn cli_name(&self) -> &str {
-        if self.result.named.is_empty() {
-            &self.result.case
+    /// Returns the status of the case for people.
+    pub(crate) fn status_name(&self) -> &'static str {
+        if self.additions.unjudged {
+            "not judged"
         } else {
-            &self.result.named
+            self.result.result.upper_case_name()
         }
     }
 

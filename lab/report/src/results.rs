@@ -272,6 +272,16 @@ impl Document {
 }
 
 impl CaseDocument {
+    /// Returns the name of the case on the command line.
+    #[must_use]
+    pub fn cli_name(&self) -> &str {
+        if self.named.is_empty() {
+            &self.case
+        } else {
+            &self.named
+        }
+    }
+
     /// Returns the name of the case within its lab; see [`CaseResult::short_name`].
     #[must_use]
     pub fn short_name(&self) -> &str {

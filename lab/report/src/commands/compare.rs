@@ -107,12 +107,7 @@ pub fn compare(baseline: &str, before: &[&Document], after: &[&Document]) -> Com
 fn cases_by_key<'d>(documents: &[&'d Document]) -> BTreeMap<CaseKey<'d>, &'d CaseDocument> {
     let mut cases = BTreeMap::new();
     for case in documents.iter().flat_map(|document| &document.cases) {
-        let name = if case.named.is_empty() {
-            &case.case
-        } else {
-            &case.named
-        };
-        let known = cases.entry((name.as_str(), short_kernel(&case.kernel)));
+        let known = cases.entry((case.cli_name(), short_kernel(&case.kernel)));
         known
             .and_modify(|known: &mut &CaseDocument| {
                 if case.result > known.result {
@@ -207,13 +202,7 @@ impl CaseChange {
         before: Option<&CaseDocument>,
         after: Option<&CaseDocument>,
     ) -> Self {
-        let case = after.or(before).map_or("", |case| {
-            if case.named.is_empty() {
-                &case.case
-            } else {
-                &case.named
-            }
-        });
+        let case = after.or(before).map_or("", CaseDocument::cli_name);
         Self {
             case: case.to_owned(),
             kernel: kernel.clone(),

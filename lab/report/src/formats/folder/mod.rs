@@ -129,9 +129,7 @@ impl Folder {
         let page = render_case(&case, "../../index.html");
         write_file(&path.join(PAGE), |out| out.write_all(page.as_bytes()))
     }
-}
 
-impl Folder {
     /// Writes the results of a run. `event` is its end.
     fn write_results(&self, document: &Document, event: &Event) -> io::Result<()> {
         write_json(&self.path.join(RESULTS), document)?;

@@ -9,11 +9,7 @@ use svclab_diagnostic::printable::printable;
 pub(super) fn render(answer: &Answer<'_>) -> String {
     let details = answer.details;
     let result = &details.result;
-    let status = if details.additions.unjudged {
-        "not judged"
-    } else {
-        result.result.upper_case_name()
-    };
+    let status = details.status_name();
     let mut lines = vec![
         format!("**{}**: {status}", escape_text(&result.case)),
         String::new(),

@@ -1,15 +1,14 @@
 //! Assembles pages: that of a run with its cases, and that of one case.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 
 use data_encoding::BASE64;
-use flate2::Compression;
 use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest as _, Sha256};
 
 use super::case::{self, CasePage, CaseSection};
+use super::evidence::compressed;
 use super::row::{CaseRow, ShownRun, anchor};
 use super::run;
 use crate::additions::Answer;
@@ -63,11 +62,10 @@ impl Page {
             (markup)
             p.back { a href="#run" { "All cases" } }
         };
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(markup.into_string().as_bytes())?;
+        let compressed = compressed(|out| out.write_all(markup.into_string().as_bytes()))?;
         self.sections.push(StoredSection {
             row: self.rows.len(),
-            compressed: encoder.finish()?,
+            compressed,
         });
         self.rows.push(row);
         Ok(())

@@ -33,10 +33,12 @@ pub(super) struct CaseRow {
     pub case: String,
     lab: String,
     named: String,
+    cli_name: String,
     /// Name within the lab.
     name: String,
-    status: CaseStatus,
-    is_unjudged: bool,
+    status: &'static str,
+    /// Class of the status in the style.
+    class: &'static str,
     kernel: String,
     duration_ms: u64,
     /// Results of the first probe, in one line.
@@ -55,9 +57,14 @@ impl CaseRow {
             case: result.case.clone(),
             lab: result.lab.clone(),
             named: result.named.clone(),
+            cli_name: result.cli_name().to_owned(),
             name: result.short_name().to_owned(),
-            status: result.result,
-            is_unjudged: details.additions.unjudged,
+            status: details.status_name(),
+            class: if details.additions.unjudged {
+                "unjudged"
+            } else {
+                class(result.result)
+            },
             kernel: result.kernel.clone(),
             duration_ms: result.duration_ms,
             headline,
@@ -66,24 +73,14 @@ impl CaseRow {
 
     /// Whether this is the case of a change.
     pub(super) fn shows(&self, change: &CaseChange) -> bool {
-        let name = if self.named.is_empty() {
-            &self.case
-        } else {
-            &self.named
-        };
-        *name == change.case && short_kernel(&self.kernel) == change.kernel
+        self.cli_name == change.case && short_kernel(&self.kernel) == change.kernel
     }
 
-    /// Renders the self. The name of the run is only shown with `has_labels`.
+    /// Renders the row. The name of the run is only shown with `has_labels`.
     pub(super) fn render(&self, has_labels: bool) -> Markup {
-        let (class, status) = if self.is_unjudged {
-            ("unjudged", "not judged")
-        } else {
-            (class(self.status), self.status.upper_case_name())
-        };
         html! {
-            tr.(class) {
-                td { span.pill.(class) { (status) } }
+            tr.(self.class) {
+                td { span.pill.(self.class) { (self.status) } }
                 @if has_labels { td { (printable(&self.run)) } }
                 td {
                     a href=(self.href) {
@@ -111,12 +108,7 @@ impl CaseRow {
 
 /// Returns the anchor of a case. Different cases have different anchors.
 pub(super) fn anchor(run: &str, result: &CaseDocument) -> String {
-    let name = if result.named.is_empty() {
-        &result.case
-    } else {
-        &result.named
-    };
-    let name = format!("{run}/{name}@{}", result.kernel);
+    let name = format!("{run}/{}@{}", result.cli_name(), result.kernel);
     format!("case-{}", encode(name.trim_start_matches('/')))
 }
 
