@@ -144,8 +144,9 @@ pub(crate) fn render_case(case: &CasePage, back: &str) -> String {
             }
         }
     };
-    let (result, name) = (result.result.upper_case_name(), &result.case);
-    document(&format!("svclab: {result} {}", printable(name)), &body)
+    let status = case.details.status_name();
+    let title = format!("svclab: {status} {}", printable(&result.case));
+    document(&title, &body)
 }
 
 fn document(title: &str, body: &Markup) -> String {

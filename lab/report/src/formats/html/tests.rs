@@ -124,9 +124,10 @@ fn section_of_case_names_fixes_and_missing_expectations() {
         probe: "call".to_owned(),
         fixes: Vec::new(),
     }]);
-    let files = Vec::new();
-    let section = case::section("case", &CasePage::new(details, files));
-    let markup = section.markup.into_string();
+    let page = CasePage::new(details, Vec::new());
+    let document = render_case(&page, "index.html");
+    assert!(document.contains("<title>svclab: not judged canal-"));
+    let markup = case::section("case", &page).markup.into_string();
     assert!(markup.contains("Not judged"), "{markup}");
     assert!(markup.contains("no tried change helps"), "{markup}");
     assert!(!markup.contains("PASS"), "{markup}");
