@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::Shared;
 use crate::quiet::assert_quiet;
-use crate::report::{self, Layout, Report};
+use crate::report::{self, Case, Layout, Report};
 use crate::view::View;
 use crate::webdriver::Browser;
 
@@ -93,7 +93,7 @@ pub fn check(shared: &Shared, layout: Layout) {
     report.open_table(&browser);
     View::NARROW.apply(&browser);
     let cases = report::cases(&browser);
-    let ran: Vec<bool> = cases.iter().map(|case| case.ran).collect();
+    let ran: Vec<bool> = cases.iter().map(Case::ran).collect();
     assert_eq!(ran, [true, false], "{cases:?}");
     assert!(cases[0].name.contains(MARKUP), "{cases:?}");
     assert_text_only(&browser_state(&browser));
@@ -107,7 +107,7 @@ pub fn check(shared: &Shared, layout: Layout) {
         let state = browser_state(&browser);
         assert_text_only(&state);
         let text = state["text"].as_str().expect("a text");
-        let texts: &[&str] = if case.ran {
+        let texts: &[&str] = if case.ran() {
             &[SCRIPT, MARKUP, "<script>alert(3)</script>"]
         } else {
             &["control character U+202E is not allowed"]

@@ -9,6 +9,7 @@ mod capture;
 mod hostile;
 mod layout;
 mod navigation;
+mod packets;
 mod quiet;
 mod report;
 mod view;
@@ -67,11 +68,13 @@ impl Shared {
 type Test = fn(&Shared, Layout);
 
 fn main() -> ExitCode {
-    let tests: [(&str, Test); 10] = [
+    let tests: [(&str, Test); 12] = [
         ("page_makes_no_request_or_error", quiet::check),
         ("case_click_opens_deciding_rule", navigation::check_rules),
         ("case_link_opens_case", navigation::check_links),
         ("filter_shows_matching_rows", navigation::check_filter),
+        ("case_is_beside_succeeding_case", packets::check_comparison),
+        ("timeline_selects_packets", packets::check_timeline),
         ("capture_has_all_packets", capture::check),
         ("hostile_text_stays_text", hostile::check),
         ("page_has_no_barriers", accessibility::check),

@@ -161,9 +161,31 @@ pub fn check_filter(shared: &Shared, layout: Layout) {
     expect(0);
     browser.run(
         "const filter = document.getElementById('filter');
-         filter.value = ''; filter.dispatchEvent(new Event('input'));",
+         filter.value = ''; filter.dispatchEvent(new Event('input', {bubbles: true}));",
         &[],
     );
+    expect(all);
+    // Choices apply together with the text.
+    let choose = |field: &str, value: &str| {
+        browser.run(
+            "const field = document.getElementById(arguments[0]);
+             field.value = arguments[1];
+             field.dispatchEvent(new Event('input', {bubbles: true}));",
+            &[json!(field), json!(value)],
+        );
+    };
+    choose("filter-lab", "canal-stale-rule");
+    expect(count(&|name| name.starts_with("canal-stale-rule/")));
+    choose("slower", "100000");
+    expect(0);
+    choose("slower", "");
+    choose("filter-lab", "");
+    let passing = cases.iter().filter(|case| case.result == "PASS").count();
+    choose("filter-result", "PASS");
+    if passing < all {
+        expect(passing);
+    }
+    choose("filter-result", "");
     expect(all);
     // The key shows the table again.
     let case = &cases[0];

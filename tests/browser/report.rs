@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::webdriver::Browser;
+use svclab_test_support::ordinary_or_full;
 
 /// Cases of the incident labs. Those with IPVS end with an error if this kernel has no IPVS.
 const CASES: [&str; 6] = [
@@ -28,7 +29,7 @@ const CASES: [&str; 6] = [
 const CASES_OF_EVERY_KERNEL: usize = 4;
 
 /// Visible cases. Each is a section of the page of the run, or has a page of its own.
-const OPEN_CASES: &str =
+pub const OPEN_CASES: &str =
     "[...document.querySelectorAll('.case')].filter((section) => section.checkVisibility())";
 
 /// Where `svclab run --report` writes.
@@ -67,17 +68,19 @@ impl Report {
         Self::new(layout, &CASES.map(str::to_owned))
     }
 
-    /// Runs labs on the kernel of this host, and writes their report.
+    /// Runs labs and writes their report. The labs run on the kernel of this host; in a full test run,
+    /// those that it cannot run are run in a guest.
     pub fn new(layout: Layout, labs: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let (report, page) = match layout {
             Layout::File => ("report.html", "report.html"),
             Layout::Directory => ("report", "report/index.html"),
         };
+        let kernel = ordinary_or_full("--kernel=host", "--kernel=auto");
         let output = Command::new(crate::SVCLAB)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env_remove("SVCLAB_TOPOLOGIES")
-            .args(["run", "--kernel=host", "--report"])
+            .args(["run", kernel, "--report"])
             .arg(directory.path().join(report))
             .args(labs)
             .output()
@@ -113,8 +116,9 @@ impl Report {
     pub fn cases_that_ran(&self, browser: &Browser) -> Vec<Case> {
         self.open_table(browser);
         let mut cases = cases(browser);
-        cases.retain(|case| case.ran);
-        assert!(cases.len() >= CASES_OF_EVERY_KERNEL, "{cases:?}");
+        cases.retain(Case::ran);
+        let expected = ordinary_or_full(CASES_OF_EVERY_KERNEL, CASES.len());
+        assert!(cases.len() >= expected, "{cases:?}");
         cases
     }
 }
@@ -125,11 +129,16 @@ pub struct Case {
     pub name: String,
     /// Address of the case.
     pub address: String,
-    /// Whether the case has evidence.
-    pub ran: bool,
+    /// Result in the table, such as `PASS`.
+    pub result: String,
 }
 
 impl Case {
+    /// Whether the case has evidence.
+    pub fn ran(&self) -> bool {
+        self.result != "ERROR"
+    }
+
     pub fn lab(&self) -> &str {
         self.name.split('/').next().expect("a name")
     }
@@ -202,7 +211,7 @@ pub fn cases(browser: &Browser) -> Vec<Case> {
     rows.map(|row| Case {
         name: text(&row[0]),
         address: text(&row[1]),
-        ran: row[2] != "ERROR",
+        result: text(&row[2]),
     })
     .collect()
 }

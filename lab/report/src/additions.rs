@@ -37,6 +37,7 @@ impl Additions {
         let cases = findings.iter().map(|finding| {
             let additions = CaseAdditions {
                 unjudged: false,
+                side: None,
                 fixes: Some(finding.failing.iter().map(ProbeFixes::from).collect()),
             };
             (finding.case.clone(), additions)

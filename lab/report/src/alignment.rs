@@ -6,9 +6,35 @@ use crate::text::conclusion::render_rewrite;
 use crate::text::journey::describe_end;
 use crate::text::journey_groups::without_client_ports;
 use svclab_journey::journey::{Hop, Journey, PacketPath};
+use svclab_model::evidence::Verdict;
 
 /// Maximum number of hops of a connection that are compared. Retransmissions do not count.
 const MAX_HOPS: usize = 64;
+
+/// Way of a connection, to compare it with another. Ports of clients are omitted, because kernels
+/// choose them for each connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConnectionWay {
+    pub probe: String,
+    /// Number of the connection, from 0.
+    pub number: u32,
+    pub verdict: Verdict,
+    hops: Vec<PlacedHop>,
+}
+
+/// Packet and namespace, and what happened there.
+type PlacedHop = (String, String);
+
+impl From<&Journey> for ConnectionWay {
+    fn from(journey: &Journey) -> Self {
+        Self {
+            probe: journey.probe.clone(),
+            number: journey.number,
+            verdict: journey.verdict,
+            hops: hops(journey),
+        }
+    }
+}
 
 /// Hops of two connections in the same place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,16 +52,15 @@ impl AlignedHop {
     }
 }
 
-/// Aligns the hops of two connections by packet kind, direction and namespace. Ports of clients are
-/// omitted, because kernels choose them for each connection.
-pub(crate) fn align(first: &Journey, second: &Journey) -> Vec<AlignedHop> {
-    let [first, second] = [first, second].map(hops);
-    let places = [&first, &second].map(|side| {
+/// Aligns the hops of two connections by packet kind, direction and namespace.
+pub(crate) fn align(first: &ConnectionWay, second: &ConnectionWay) -> Vec<AlignedHop> {
+    let [first, second] = [&first.hops, &second.hops];
+    let places = [first, second].map(|side| {
         let places = side.iter().map(|(place, _)| place.as_str());
         places.collect::<Vec<_>>()
     });
     let operations = capture_diff_slices(Algorithm::Myers, &places[0], &places[1]);
-    let only = |side: usize, (place, text): &(String, String)| {
+    let only = |side: usize, (place, text): &PlacedHop| {
         let mut sides = [None, None];
         sides[side] = Some(text.clone());
         AlignedHop {
@@ -61,7 +86,7 @@ pub(crate) fn align(first: &Journey, second: &Journey) -> Vec<AlignedHop> {
 }
 
 /// Returns the hops of a connection, each with its place and what happened there.
-fn hops(journey: &Journey) -> Vec<(String, String)> {
+fn hops(journey: &Journey) -> Vec<PlacedHop> {
     let packets = journey.packets.iter();
     let sent_once = packets.filter(|packet| packet.retransmission_of.is_none());
     let hops = sent_once.flat_map(|packet| {
@@ -99,9 +124,9 @@ fn describe(hop: &Hop, end: Option<&PacketPath>, journey: &Journey) -> String {
 mod tests {
     use super::*;
     use svclab_journey::journey::{Kind, PathEnd};
-    use svclab_model::evidence::{AddressPair, Verdict};
+    use svclab_model::evidence::AddressPair;
 
-    fn journey(port: u16, path: &[&str], end: &PathEnd) -> Journey {
+    fn way(port: u16, path: &[&str], end: &PathEnd) -> ConnectionWay {
         let flow = AddressPair {
             source: ([10, 0, 0, 1], port).into(),
             destination: ([10, 96, 0, 1], 80).into(),
@@ -125,7 +150,7 @@ mod tests {
             reason: None,
             header: None,
         };
-        Journey {
+        ConnectionWay::from(&Journey {
             probe: "call".to_owned(),
             number: 0,
             verdict: Verdict::Timeout,
@@ -134,15 +159,15 @@ mod tests {
             addresses: Some(flow),
             from: "client".to_owned(),
             packets: vec![packet(None), packet(Some(0))],
-        }
+        })
     }
 
     #[test]
     fn align_equal_ways_with_other_client_ports_do_not_differ() {
         let path = ["client", "node-1", "web"];
         let rows = align(
-            &journey(40_000, &path, &PathEnd::Delivered),
-            &journey(40_001, &path, &PathEnd::Delivered),
+            &way(40_000, &path, &PathEnd::Delivered),
+            &way(40_001, &path, &PathEnd::Delivered),
         );
         let places: Vec<&str> = rows.iter().map(|row| row.place.as_str()).collect();
         assert_eq!(
@@ -155,8 +180,8 @@ mod tests {
     #[test]
     fn align_other_way_is_marked_from_where_they_part() {
         let rows = align(
-            &journey(40_000, &["client", "node-1", "web"], &PathEnd::Delivered),
-            &journey(
+            &way(40_000, &["client", "node-1", "web"], &PathEnd::Delivered),
+            &way(
                 40_000,
                 &["client", "node-1", "node-2"],
                 &PathEnd::NotReceived,

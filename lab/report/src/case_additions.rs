@@ -12,6 +12,9 @@ pub struct CaseAdditions {
     /// Whether the results were not compared with expectations.
     #[serde(default, skip_serializing_if = "crate::results::is_false")]
     pub unjudged: bool,
+    /// Side of a comparison that the case is: `good`. The name of the case ends with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub side: Option<String>,
     /// Probes with failing connections and their fixes. Absent if fixes were not searched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixes: Option<Vec<ProbeFixes>>,

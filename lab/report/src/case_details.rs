@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::case_additions::CaseAdditions;
 use crate::commands::explain::StageJourneys;
 use crate::results::CaseDocument;
+use crate::shown_frames::{ShownFrame, shown_frames};
 use crate::text::shell_quote;
+use crate::timed_events::TimedEvents;
 use svclab_drawing::Topology;
 use svclab_journey::journey::Hop;
 use svclab_model::evidence::{AddressPair, ConntrackEntry, Evidence, IpvsConnection};
@@ -45,6 +47,12 @@ pub(crate) struct CaseDetails {
     /// the end of their stage.
     #[serde(default)]
     pub entries: TrackedConnections,
+    /// Bytes of the packets of one connection of each kind.
+    #[serde(default)]
+    pub frames: Vec<ShownFrame>,
+    /// Steps, health checks, drops and lines of logs.
+    #[serde(default)]
+    pub timed_events: TimedEvents,
 }
 
 /// Entries of conntrack and IPVS.
@@ -99,6 +107,11 @@ impl CaseDetails {
             entries: seen.map_or_else(TrackedConnections::default, |seen| {
                 TrackedConnections::of_stages(&stages, &seen.evidence)
             }),
+            frames: seen.map_or_else(Vec::new, |seen| shown_frames(&stages, &seen.evidence)),
+            timed_events: seen.map_or_else(TimedEvents::default, |seen| {
+                let checks = &seen.prepared.plan.health;
+                TimedEvents::new(&seen.evidence, checks, &seen.journeys)
+            }),
             claim_texts,
             lab_text: seen.and_then(|seen| {
                 let (_, source) = seen.prepared.sources.iter().next()?;
@@ -122,6 +135,8 @@ impl CaseDetails {
             topology: None,
             stages: Vec::new(),
             entries: TrackedConnections::default(),
+            frames: Vec::new(),
+            timed_events: TimedEvents::default(),
             result,
         };
         Self {

@@ -19,11 +19,14 @@ mod case_additions;
 mod case_details;
 mod case_head;
 mod commands;
+mod comparable;
 pub mod drawing;
 mod formats;
 pub mod results;
 pub mod schema;
+mod shown_frames;
 mod text;
+mod timed_events;
 mod writer;
 
 #[cfg(test)]

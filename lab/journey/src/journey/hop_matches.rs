@@ -127,6 +127,7 @@ mod tests {
             target: None,
             entries: Vec::new(),
             service: None,
+            packets: None,
             flow: svclab_model::evidence::AddressPair {
                 source: "10.0.0.1:1".parse().unwrap(),
                 destination: "10.0.0.2:2".parse().unwrap(),

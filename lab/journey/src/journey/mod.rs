@@ -185,6 +185,10 @@ pub struct RuleMatch {
     /// mode. Rules of iptables have it in their comments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
+    /// Number of packets that the rule had matched at the end of the stage, by its counter. Absent
+    /// if the rule has no counter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
     /// Addresses of the packet at the match.
     pub flow: AddressPair,
     /// Mark of the packet at the match.

@@ -93,6 +93,7 @@ impl<'e> RuleIndex<'e> {
                 .map(|rule| self.entries(&event.namespace, rule, flow, payload))
                 .unwrap_or_default(),
             service: None,
+            packets: rule.and_then(|rule| rule.packets),
             flow,
             mark: event.mark,
             dropped: event.verdict == Some(RuleVerdict::Drop)
@@ -135,6 +136,8 @@ impl<'e> RuleIndex<'e> {
             rule: rule.map(ToString::to_string),
             entries,
             service,
+            // nft lists the rules without the values of counters.
+            packets: None,
             flow: packet.flow,
             mark: event.mark,
             dropped: event.verdict == Some(RuleVerdict::Drop) || is_drop_target,

@@ -24,26 +24,33 @@ pub struct DropRow {
     pub source: &'static str,
 }
 
-/// Returns the kind of cause of a drop. A row with reason and function precedes a row with the
-/// reason alone. Functions alone decide only if the kernel gives no reason.
-pub(super) fn drop_kind(reason: &str, function: Option<&str>) -> DropKind {
+/// Returns the row of a drop. A row with reason and function precedes a row with the reason alone.
+/// Functions alone decide only if the kernel gives no reason.
+#[must_use]
+pub fn drop_row(reason: &str, function: Option<&str>) -> Option<&'static DropRow> {
     let find = |reason: Option<&str>, function: Option<&str>| {
         let mut rows = DROP_TABLE.iter();
-        let row = rows.find(|row| row.reason == reason && row.function == function)?;
-        Some(row.kind)
+        rows.find(|row| row.reason == reason && row.function == function)
     };
-    // A kernel without names of reasons reports a number.
-    let is_unspecified = reason == UNSPECIFIED || reason.parse::<u32>().is_ok();
     let by_both = function.and_then(|function| find(Some(reason), Some(function)));
-    let by_function = function.filter(|_| is_unspecified);
+    let by_function = function.filter(|_| is_unspecified(reason));
     by_both
         .or_else(|| find(Some(reason), None))
         .or_else(|| find(None, Some(by_function?)))
-        .unwrap_or(if is_unspecified {
-            DropKind::Unspecified
-        } else {
-            DropKind::Undescribed
-        })
+}
+
+/// Returns the kind of cause of a drop.
+pub(super) fn drop_kind(reason: &str, function: Option<&str>) -> DropKind {
+    match drop_row(reason, function) {
+        Some(row) => row.kind,
+        None if is_unspecified(reason) => DropKind::Unspecified,
+        None => DropKind::Undescribed,
+    }
+}
+
+/// Whether the kernel gives no reason. A kernel without names of reasons reports a number.
+fn is_unspecified(reason: &str) -> bool {
+    reason == UNSPECIFIED || reason.parse::<u32>().is_ok()
 }
 
 const fn reason(reason: &'static str, kind: DropKind, source: &'static str) -> DropRow {

@@ -36,7 +36,7 @@ use svclab_model::evidence::{AddressPair, StageEvidence};
 
 pub use cause::Cause;
 pub use drop_kind::DropKind;
-pub use drop_table::{DROP_TABLE, DropRow};
+pub use drop_table::{DROP_TABLE, DropRow, drop_row};
 pub use fact::{Fact, KeptSourceReason, NamedAddress, Rejection};
 pub use fault::{Fault, InterfaceName};
 pub use icmp_meaning::IcmpMeaning;

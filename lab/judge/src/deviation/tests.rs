@@ -386,6 +386,7 @@ fn differing_rules(saved: &[&str], matched: &[(&str, u32, &str, &str)]) -> Vec<S
             target: Some((*target).to_owned()),
             entries: Vec::new(),
             service: None,
+            packets: None,
             flow: hop.before,
             mark: 0,
             dropped: false,

@@ -110,7 +110,7 @@ pub(crate) fn reported_cases(
     let additions = cases.iter().map(|(result, _)| {
         let additions = CaseAdditions {
             unjudged: !judged,
-            fixes: None,
+            ..CaseAdditions::default()
         };
         (result.case.clone(), additions)
     });

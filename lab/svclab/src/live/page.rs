@@ -35,7 +35,7 @@ impl ProbedLab<'_> {
         let result = self.result();
         let unjudged = CaseAdditions {
             unjudged: true,
-            fixes: None,
+            ..CaseAdditions::default()
         };
         let command = answer.command.clone();
         let additions = Additions {

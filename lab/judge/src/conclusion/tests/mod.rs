@@ -69,6 +69,7 @@ fn mark(packet: &mut PacketPath, mark: u32) {
         target: Some("policy".to_owned()),
         entries: Vec::new(),
         service: None,
+        packets: None,
         flow: hop.before,
         mark,
         dropped: false,

@@ -15,7 +15,7 @@ use crate::additions::{Additions, Answer};
 use crate::formats::capture::write_capture;
 use crate::formats::evidence::EvidenceDocument;
 use crate::formats::html::evidence::escape_path;
-use crate::formats::html::{CasePage, FileLink, Page, ShownRun, render_case};
+use crate::formats::html::{CasePage, FileLink, PAGE, Page, ShownRun};
 use crate::formats::junit::Junit;
 use crate::results::Document;
 use crate::text::journey::render_case_journeys;
@@ -32,8 +32,11 @@ const MAX_NAME_BYTES: usize = 120;
 
 /// Files about the whole run.
 const JUNIT: &str = "junit.xml";
-pub(crate) const PAGE: &str = "index.html";
 pub(crate) const RESULTS: &str = "results.json";
+
+/// Relative URL from the page of a case to the directory of the run: the directory of a case is two
+/// levels below it.
+const ROOT: &str = "../../";
 
 /// Answer of a command other than `run`.
 const ANSWER_TEXT: &str = "answer.txt";
@@ -121,13 +124,13 @@ impl Folder {
                 href: name.to_owned(),
             }));
         }
-        let directory = path.strip_prefix(&self.path).unwrap_or(&path);
-        let href = escape_path(&directory.join(PAGE).display().to_string());
-        self.page.add_link("", &details, href);
+        let page = path.join(PAGE);
+        // A page of an earlier run must not be mistaken for that of an incomplete run.
+        files::remove_file_if_exists(&page).map_err(|error| with_path(&page, &error))?;
+        let relative = page.strip_prefix(&self.path).unwrap_or(&page);
+        let href = escape_path(&relative.display().to_string());
         let case = CasePage::new(details, files);
-        // The directory of a case is two levels below that of its run.
-        let page = render_case(&case, "../../index.html");
-        write_file(&path.join(PAGE), |out| out.write_all(page.as_bytes()))
+        self.page.add_page(&case, page, href, ROOT)
     }
 
     /// Writes the results of a run. `event` is its end.
@@ -186,6 +189,10 @@ impl Writer for Folder {
                 };
                 let page = self.page.render(&[run], None)?;
                 write_file(&self.path.join(PAGE), |out| out.write_all(page.as_bytes()))?;
+                for page in self.page.pages() {
+                    let (path, page) = page?;
+                    write_file(path, |out| out.write_all(page.as_bytes()))?;
+                }
                 match &self.additions.answer {
                     Some(answer) => write_answer(&self.path, answer),
                     None => self.write_results(document, event),

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::{CAPTURE, EVIDENCE, PAGE, RESULTS};
+use super::{CAPTURE, EVIDENCE, RESULTS};
 use crate::case_details::CaseDetails;
 use crate::commands::compare::{Comparison, short_kernel};
 use crate::formats::evidence::{self, StoredDetails};
 use crate::formats::html::evidence::{compressed, embedded, escape_path};
-use crate::formats::html::{CasePage, FileLink, Page, ShownRun};
+use crate::formats::html::{CasePage, FileLink, PAGE, Page, ShownRun};
 use crate::results::{CaseDocument, Document, SCHEMA};
 use svclab_diagnostic::files::{self, FileError, Location};
 

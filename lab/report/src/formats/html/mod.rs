@@ -5,28 +5,16 @@
 //! A page makes no request. Its policy allows only its own style and script, by their hashes. All
 //! text of users and programs is escaped by `maud`.
 
-mod answer;
 mod case;
-mod checks;
-mod comparison;
-mod connections;
-pub(crate) mod evidence;
-mod fixes;
-mod flows;
-mod ladder;
-mod lanes;
-mod markdown;
+mod packets;
 mod page;
-mod row;
 mod run;
-mod shown;
-mod side_by_side;
 mod writer;
 
-pub(crate) use case::CasePage;
-pub(crate) use evidence::FileLink;
-pub(crate) use page::{Page, render_case};
-pub(crate) use row::ShownRun;
+pub(crate) use case::evidence;
+pub(crate) use case::{CasePage, evidence::FileLink};
+pub(crate) use page::{PAGE, Page};
+pub(crate) use run::row::ShownRun;
 pub use writer::HtmlWriter;
 
 #[cfg(test)]

@@ -1,19 +1,22 @@
-//! Assembles pages: that of a run with its cases, and that of one case.
+//! Assembles pages: that of a run with its cases, and those of the cases.
 
 use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 
 use data_encoding::BASE64;
 use flate2::read::GzDecoder;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest as _, Sha256};
 
+use super::case::evidence::compressed;
 use super::case::{self, CasePage, CaseSection};
-use super::evidence::compressed;
-use super::row::{CaseRow, ShownRun, anchor};
+use super::packets::side_by_side::render_pairing;
 use super::run;
+use super::run::row::{CaseRow, ShownRun, anchor};
 use crate::additions::Answer;
 use crate::case_details::CaseDetails;
 use crate::commands::compare::Comparison;
+use crate::comparable::{Comparable, Pairing};
 use svclab_diagnostic::printable::printable;
 
 const STYLE: &str = concat!(
@@ -22,21 +25,43 @@ const STYLE: &str = concat!(
 );
 const SCRIPT: &str = include_str!("script.js");
 
-/// Page of one or more runs.
+/// Name of a page in a directory.
+pub(crate) const PAGE: &str = "index.html";
+
+/// Identifier of the section of a case in a page of its own.
+const ONLY_CASE: &str = "case";
+
+/// Page of one or more runs, with the pages of their cases.
 #[derive(Debug)]
 pub(crate) struct Page {
     /// Answer of the command, if it is not `svclab run`.
     answer: Option<Answer>,
-    rows: Vec<CaseRow>,
-    sections: Vec<StoredSection>,
+    cases: Vec<PageCase>,
 }
 
-/// Section of a case, compressed.
+/// Case of a page.
 #[derive(Debug)]
-struct StoredSection {
-    /// Index of its row.
-    row: usize,
-    compressed: Vec<u8>,
+struct PageCase {
+    row: CaseRow,
+    comparable: Comparable,
+    section: Section,
+}
+
+/// Section of a case.
+#[derive(Debug)]
+enum Section {
+    /// Compressed, in the page of the run.
+    Inside(Vec<u8>),
+    /// Compressed, in a page of its own.
+    Own {
+        compressed: Vec<u8>,
+        /// Path of the page.
+        path: PathBuf,
+        /// Relative URL from there to the directory of the run's page.
+        root: &'static str,
+    },
+    /// In a page that exists.
+    Elsewhere,
 }
 
 impl Page {
@@ -44,8 +69,7 @@ impl Page {
     pub(crate) const fn new(answer: Option<Answer>) -> Self {
         Self {
             answer,
-            rows: Vec::new(),
-            sections: Vec::new(),
+            cases: Vec::new(),
         }
     }
 
@@ -56,26 +80,61 @@ impl Page {
     /// Never in practice: sections are compressed in memory.
     pub(crate) fn add_section(&mut self, run: &str, case: &CasePage) -> io::Result<()> {
         let id = anchor(run, &case.details.result);
-        let CaseSection { headline, markup } = case::section(&id, case);
-        let row = CaseRow::new(run, &case.details, headline);
+        self.add(run, case, (&id, format!("#{id}")), "#run", Section::Inside)
+    }
+
+    /// Adds a case that gets a page of its own at `path`. `href` is the relative URL of that page,
+    /// and `root` that from there to the directory of this page.
+    ///
+    /// # Errors
+    ///
+    /// Never in practice: sections are compressed in memory.
+    pub(crate) fn add_page(
+        &mut self,
+        case: &CasePage,
+        path: PathBuf,
+        href: String,
+        root: &'static str,
+    ) -> io::Result<()> {
+        let back = format!("{root}{PAGE}");
+        self.add("", case, (ONLY_CASE, href), &back, |compressed| {
+            Section::Own {
+                compressed,
+                path,
+                root,
+            }
+        })
+    }
+
+    fn add(
+        &mut self,
+        run: &str,
+        case: &CasePage,
+        (id, href): (&str, String),
+        back: &str,
+        section: impl FnOnce(Vec<u8>) -> Section,
+    ) -> io::Result<()> {
+        let CaseSection { headline, markup } = case::section(id, case);
         let markup = html! {
+            p.back { a href=(back) { "All cases" } }
             (markup)
-            p.back { a href="#run" { "All cases" } }
         };
         let compressed = compressed(|out| out.write_all(markup.into_string().as_bytes()))?;
-        self.sections.push(StoredSection {
-            row: self.rows.len(),
-            compressed,
+        self.cases.push(PageCase {
+            row: CaseRow::new(run, &case.details, headline, href),
+            comparable: Comparable::new(&case.details),
+            section: section(compressed),
         });
-        self.rows.push(row);
         Ok(())
     }
 
-    /// Adds a case that has a page of its own. `href` is the relative URL of that page.
+    /// Adds a case that has a page. `href` is the relative URL of that page.
     pub(crate) fn add_link(&mut self, run: &str, details: &CaseDetails, href: String) {
-        let mut row = CaseRow::new(run, details, case::headline(details));
-        row.href = href;
-        self.rows.push(row);
+        self.cases.push(PageCase {
+            row: CaseRow::new(run, details, case::headline(details), href),
+            comparable: Comparable::new(details),
+            section: Section::Elsewhere,
+        });
     }
 
     /// Renders the page. The cases are in the order of the results.
@@ -88,21 +147,29 @@ impl Page {
         runs: &[ShownRun<'_>],
         comparison: Option<&Comparison>,
     ) -> io::Result<String> {
-        let mut rows: Vec<&CaseRow> = self.rows.iter().collect();
+        let mut rows: Vec<&CaseRow> = self.cases.iter().map(|case| &case.row).collect();
         rows.sort_by_cached_key(|row| row.position(runs));
+        let mut sections = Vec::new();
+        for (case, pairing) in self.paired() {
+            if let Section::Inside(section) = &case.section {
+                let pairing = pairing.map(|(pairing, other)| {
+                    let href = other.row.href.as_str();
+                    render_pairing(&pairing, (&other.row.case, href)).into_string()
+                });
+                sections.push((&case.row, section, pairing));
+            }
+        }
         // A page about one case is complete without its script.
-        let only = match self.sections.as_slice() {
-            [only] if self.rows.len() == 1 => {
-                let mut markup = String::new();
-                GzDecoder::new(only.compressed.as_slice()).read_to_string(&mut markup)?;
-                Some(markup)
+        let only = match sections.as_slice() {
+            [(_, section, pairing)] if self.cases.len() == 1 => {
+                Some(decompressed(section)? + &pairing.clone().unwrap_or_default())
             }
             _ => None,
         };
         let body = html! {
             main {
                 (run::render(runs, &rows, self.answer.as_ref(), comparison))
-                @if only.is_none() && !self.sections.is_empty() {
+                @if only.is_none() && !sections.is_empty() {
                     noscript {
                         p.warning {
                             "The cases need JavaScript. The pages of "
@@ -110,16 +177,16 @@ impl Page {
                         }
                     }
                 }
-                @for section in &self.sections {
-                    @let row = &self.rows[section.row];
+                @for (row, ..) in &sections {
                     section.case #(row.id) aria-label=(printable(&row.case)) {
                         @if let Some(markup) = &only { (PreEscaped(markup)) }
                     }
                 }
             }
-            @for section in self.sections.iter().filter(|_| only.is_none()) {
-                script type="application/gzip" data-section=(self.rows[section.row].id) {
-                    (PreEscaped(BASE64.encode(&section.compressed)))
+            @for (row, section, pairing) in sections.iter().filter(|_| only.is_none()) {
+                (stored(&row.id, section))
+                @if let Some(pairing) = pairing {
+                    (stored(&row.id, &compressed(|out| out.write_all(pairing.as_bytes()))?))
                 }
             }
         };
@@ -129,23 +196,71 @@ impl Page {
         };
         Ok(document(&title, &body))
     }
+
+    /// Renders the pages of the cases that have one of their own, with their paths.
+    pub(crate) fn pages(&self) -> impl Iterator<Item = io::Result<(&Path, String)>> {
+        let paired = self.paired().into_iter();
+        paired.filter_map(|(case, pairing)| {
+            let Section::Own {
+                compressed,
+                path,
+                root,
+            } = &case.section
+            else {
+                return None;
+            };
+            let pairing = pairing.map(|(pairing, other)| {
+                let href = format!("{root}{}", other.row.href);
+                render_pairing(&pairing, (&other.row.case, &href))
+            });
+            let page = decompressed(compressed)
+                .map(|markup| (path.as_path(), render_case(&case.row, &markup, pairing)));
+            Some(page)
+        })
+    }
+
+    /// Returns the cases, each with the comparison with another case. The result does not depend on
+    /// the order in which the cases ended.
+    fn paired(&self) -> Vec<(&PageCase, Option<(Pairing<'_>, &PageCase)>)> {
+        let mut cases: Vec<&PageCase> = self.cases.iter().collect();
+        cases.sort_by(|left, right| left.row.id.cmp(&right.row.id));
+        let comparable: Vec<&Comparable> = cases.iter().map(|case| &case.comparable).collect();
+        let paired = cases.iter().enumerate().map(|(index, case)| {
+            let pairing = Comparable::pair(&comparable, index);
+            let pairing = pairing.map(|pairing| {
+                let other = cases[pairing.other];
+                (pairing, other)
+            });
+            (*case, pairing)
+        });
+        paired.collect()
+    }
 }
 
-/// Renders the page of one case. `back` is the relative URL of the page of its run.
-pub(crate) fn render_case(case: &CasePage, back: &str) -> String {
-    let result = &case.details.result;
-    let id = anchor("", result);
-    let markup = case::section(&id, case).markup;
+/// Stores markup of a section for the script.
+fn stored(id: &str, compressed: &[u8]) -> Markup {
+    html! {
+        script type="application/gzip" data-section=(id) { (PreEscaped(BASE64.encode(compressed))) }
+    }
+}
+
+fn decompressed(section: &[u8]) -> io::Result<String> {
+    let mut markup = String::new();
+    GzDecoder::new(section).read_to_string(&mut markup)?;
+    Ok(markup)
+}
+
+/// Renders the page of one case.
+fn render_case(row: &CaseRow, markup: &str, pairing: Option<Markup>) -> String {
     let body = html! {
         main {
-            section.case #(id) aria-label=(printable(&result.case)) {
-                (markup)
-                p.back { a href=(back) { "All cases" } }
+            section.case #(ONLY_CASE) aria-label=(printable(&row.case)) {
+                (PreEscaped(markup))
+                @if let Some(pairing) = pairing { (pairing) }
             }
         }
     };
-    let status = case.details.status_name();
-    let title = format!("svclab: {status} {}", printable(&result.case));
+    let title = format!("svclab: {} {}", row.status, printable(&row.case));
     document(&title, &body)
 }
 

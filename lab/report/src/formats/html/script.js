@@ -8,25 +8,36 @@ const sections = [...document.querySelectorAll(".case")];
 
 function applyFilter(rows, texts) {
   const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const choices = [...filter.form.querySelectorAll("select")].filter((choice) => choice.value);
+  const slowest = 1000 * Number(document.getElementById("slower").value);
   let count = 0;
   rows.forEach((row, index) => {
-    row.hidden = !words.every((word) => texts[index].includes(word));
-    count += row.hidden ? 0 : 1;
+    const isShown =
+      words.every((word) => texts[index].includes(word)) &&
+      choices.every((choice) => row.dataset[choice.name] === choice.value) &&
+      Number(row.dataset.ms) >= slowest;
+    row.hidden = !isShown;
+    count += isShown ? 1 : 0;
   });
   document.getElementById("shown").textContent = `${count} of ${rows.length}`;
 }
 
-// Fills an empty section from its markup, which is stored as base64 of gzip.
+// Returns stored markup: base64 of gzip.
+function unpacked(stored) {
+  const bytes = Uint8Array.from(atob(stored.textContent), (byte) => byte.charCodeAt(0));
+  const gzip = new DecompressionStream("gzip");
+  return new Response(new Blob([bytes]).stream().pipeThrough(gzip)).text();
+}
+
+// Fills an empty section from its markup, which may have several parts.
 async function unpack(section) {
-  const stored = document.querySelector(`script[data-section="${CSS.escape(section.id)}"]`);
-  if (!stored || section.hasChildNodes()) {
+  const parts = document.querySelectorAll(`script[data-section="${CSS.escape(section.id)}"]`);
+  if (!parts.length || section.hasChildNodes()) {
     return;
   }
   let markup;
   try {
-    const bytes = Uint8Array.from(atob(stored.textContent), (byte) => byte.charCodeAt(0));
-    const gzip = new DecompressionStream("gzip");
-    markup = await new Response(new Blob([bytes]).stream().pipeThrough(gzip)).text();
+    markup = (await Promise.all([...parts].map(unpacked))).join("");
   } catch (error) {
     section.textContent = `This browser cannot unpack the case: ${error.message}`;
     return;
@@ -35,6 +46,7 @@ async function unpack(section) {
   if (!section.hasChildNodes()) {
     section.innerHTML = markup;
     addCopyButtons(section);
+    addPeriods(section);
   }
 }
 
@@ -55,6 +67,28 @@ function addCopyButtons(root) {
       }
     });
     text.after(button);
+  }
+}
+
+// Lets the buttons of a timeline show only the packets and events of a period.
+function addPeriods(root) {
+  for (const periods of root.querySelectorAll(".periods")) {
+    periods.hidden = false;
+    periods.addEventListener("click", ({ target }) => {
+      const button = target.closest("button");
+      if (!button) {
+        return;
+      }
+      const isSelected = button.getAttribute("aria-pressed") !== "true";
+      for (const other of periods.querySelectorAll("button")) {
+        other.setAttribute("aria-pressed", String(isSelected && other === button));
+      }
+      const [from, until] = [Number(button.dataset.from), Number(button.dataset.until)];
+      for (const item of periods.closest(".case").querySelectorAll("[data-at]")) {
+        const at = Number(item.dataset.at);
+        item.hidden = isSelected && (at < from || at > until);
+      }
+    });
   }
 }
 
@@ -95,6 +129,9 @@ async function showTarget() {
     if (open.tagName === "DETAILS") {
       open.open = true;
     }
+    if (open.dataset.at) {
+      open.hidden = false;
+    }
   }
   target?.scrollIntoView();
 }
@@ -117,11 +154,12 @@ if (filter) {
   const texts = rows.map((row) => row.textContent.toLowerCase());
   const apply = () => applyFilter(rows, texts);
   filter.form.addEventListener("submit", (event) => event.preventDefault());
-  filter.addEventListener("input", apply);
+  filter.form.addEventListener("input", apply);
   addEventListener("keydown", focusFilter);
   apply();
 }
 addCopyButtons(document);
+addPeriods(document);
 addEventListener("hashchange", showTarget);
 if (run && sections.length === 1 && !location.hash) {
   // The table of one case is only an entry of the history if a link points to it.

@@ -124,10 +124,19 @@ fn section_of_case_names_fixes_and_missing_expectations() {
         probe: "call".to_owned(),
         fixes: Vec::new(),
     }]);
-    let page = CasePage::new(details, Vec::new());
-    let document = render_case(&page, "index.html");
+    let case = CasePage::new(details, Vec::new());
+    let mut page = Page::new(None);
+    let path = "lab/case/index.html";
+    page.add_page(&case, path.into(), path.to_owned(), "../../")
+        .unwrap();
+    let pages: Vec<_> = page.pages().map(Result::unwrap).collect();
+    let [(written, document)] = pages.as_slice() else {
+        panic!("{pages:?}");
+    };
+    assert_eq!(written.to_str(), Some(path));
     assert!(document.contains("<title>svclab: not judged canal-"));
-    let markup = case::section("case", &page).markup.into_string();
+    assert!(document.contains("../../index.html"));
+    let markup = case::section("case", &case).markup.into_string();
     assert!(markup.contains("Not judged"), "{markup}");
     assert!(markup.contains("no tried change helps"), "{markup}");
     assert!(!markup.contains("PASS"), "{markup}");

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::evidence::embedded_files;
-use super::shown::shown_only;
+use super::case::evidence::embedded_files;
+use super::case::shown::shown_only;
 use super::{CasePage, Page, ShownRun};
 use crate::additions::Additions;
 use crate::results::Document;

@@ -1,5 +1,7 @@
 //! Implements `svclab explain`.
 
+use std::collections::HashMap;
+
 use super::labs::prepare_each_lab;
 use super::run::run_options;
 use crate::cli::args::{Common, ExplainArguments, Explanation};
@@ -7,16 +9,16 @@ use crate::cli::error::{CliError, CommandResult, Outcome, outcome_of_cases};
 use crate::cli::input::running_lab::find_running_lab;
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::{has_colour_on_stdout, print, print_case_error, print_json};
-use crate::cli::report_output::{ReportOutput, answer, command_line, reported_cases};
+use crate::cli::report_output::{ReportOutput, ReportedCase, answer, command_line, reported_cases};
 use crate::live::{
     CallError, ClientRequest, DaemonReply, OutputForm, RenderedJourneys, request_daemon,
 };
 use svclab_diagnostic::exit_code;
 use svclab_journey::journey::Journey;
 use svclab_judge::ProbeOutcome;
-use svclab_report::Additions;
 use svclab_report::explain::{CaseHead, CaseJourneys, Journeys, StageJourneys};
 use svclab_report::journey::JourneyRenderer;
+use svclab_report::{Additions, CaseAdditions};
 use svclab_runner::kernel::KernelChoice;
 use svclab_runner::results::{ErrorKind, RunError};
 use svclab_runner::run::{self, ExplainedCase, Prepared, RunOptions, unknown_probe_error};
@@ -94,6 +96,36 @@ pub(crate) fn explain_cases(
 ) -> Result<Vec<CaseExplanation>, CliError> {
     let explained = run_interruptible(run::explain(cases, options, std::future::pending()))?;
     explained.ok_or(CliError::Interrupted)
+}
+
+/// Runs the sides of comparisons, and returns them as the cases of a report. The error of a side is
+/// printed.
+pub(crate) fn explain_sides(
+    sides: Vec<(Prepared, &str)>,
+    judged: bool,
+    options: &RunOptions,
+) -> Result<(Vec<ReportedCase>, HashMap<String, CaseAdditions>), CliError> {
+    let named = sides.into_iter().map(|(mut prepared, side)| {
+        prepared.case.id = format!("{} ({side})", prepared.case.id);
+        (prepared, side)
+    });
+    let (cases, sides): (Vec<Prepared>, Vec<&str>) = named.unzip();
+    let mut explained = Vec::new();
+    let mut side_of = HashMap::new();
+    for (result, side) in explain_cases(cases, options)?.into_iter().zip(sides) {
+        match result {
+            Ok(case) => {
+                side_of.insert(case.prepared.case.id.clone(), side);
+                explained.push(case);
+            }
+            Err((case, error)) => print_case_error(&case, &error),
+        }
+    }
+    let (cases, mut additions) = reported_cases(explained, judged);
+    for (case, additions) in &mut additions {
+        additions.side = side_of.get(case).map(|side| (*side).to_owned());
+    }
+    Ok((cases, additions))
 }
 
 /// Runs the probes of a running lab and explains their packets.

@@ -1,7 +1,10 @@
 //! Implements `svclab verify`.
 
+use std::collections::HashSet;
+
 use tokio::sync::mpsc;
 
+use super::explain::explain_sides;
 use super::labs::load_each_lab;
 use super::run::run_options;
 use crate::cli::args::{Common, ReferenceArgument, VerifyArguments, VerifyFormat};
@@ -18,10 +21,13 @@ use svclab_experiment::verify::{
 use svclab_report::Additions;
 use svclab_report::verify::render_text;
 use svclab_runner::kernel::Host;
-use svclab_runner::run::{InvalidLab, LabResult, RunOptions, SelectedLab};
+use svclab_runner::run::{InvalidLab, LabResult, Prepared, RunOptions, SelectedLab};
 
 /// Name of the directory with the table of flows, inside the directory of labs.
 const FLOW_TABLE: &str = "conformance";
+
+/// Maximum number of cases with changed flows of which a report shows the packets.
+const MAX_REPORTED_CASES: usize = 8;
 
 /// Compares two kube-proxies by the results of flows, and prints the differences.
 pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> CommandResult {
@@ -31,7 +37,7 @@ pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Co
     let labs: Vec<SelectedLab> = labs.into_iter().flatten().collect();
     let options = run_options(arguments.jobs, false, arguments.kernels.choice());
     let report = ReportOutput::start(arguments.report.as_deref())?;
-    let mut verification = block_on(async {
+    let (mut verification, pairs) = block_on(async {
         let mut interrupts = Interrupts::listen();
         let (against, new) = tokio::select! {
             biased;
@@ -46,16 +52,21 @@ pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Co
                 help: None,
             });
         }
-        Ok(run_comparison(pairs, &against, &new, &options, &mut interrupts).await)
+        let shown = report.as_ref().map(|_| pairs.pairs.clone());
+        let compared = run_comparison(pairs, &against, &new, &options, &mut interrupts).await;
+        Ok((compared, shown.unwrap_or_default()))
     })??;
     verification.failed.extend(wrong);
     let text = render_text(&verification, arguments.verbose, has_colour_on_stdout());
     if let Some(report) = report {
+        let answer = answer("svclab verify".to_owned(), &text, &verification)?;
+        let sides = changed_sides(pairs, &verification);
+        let (cases, additions) = explain_sides(sides, true, &options)?;
         let additions = Additions {
-            answer: Some(answer("svclab verify".to_owned(), &text, &verification)?),
-            ..Additions::default()
+            answer: Some(answer),
+            cases: additions,
         };
-        report.write(additions, Vec::new())?;
+        report.write(additions, cases)?;
     }
     let printed = match arguments.format {
         VerifyFormat::Human => print(&text),
@@ -66,6 +77,25 @@ pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Co
     }
     printed?;
     Ok(Outcome::from_code(verification.exit_code()))
+}
+
+/// Returns both sides of the first cases with changed flows, for a report about their packets.
+fn changed_sides(
+    pairs: Vec<CasePair>,
+    verification: &Verification,
+) -> Vec<(Prepared, &'static str)> {
+    let changed = verification
+        .changed
+        .iter()
+        .map(|changed| &changed.flow.case);
+    let changed: HashSet<&String> = changed.collect();
+    let changed = pairs
+        .into_iter()
+        .filter(|pair| changed.contains(&pair.new.case.id));
+    let sides = changed
+        .take(MAX_REPORTED_CASES)
+        .flat_map(|pair| [(pair.against, "against"), (pair.new, "new")]);
+    sides.collect()
 }
 
 /// Prepares the selected cases of both sides.

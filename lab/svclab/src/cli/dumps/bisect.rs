@@ -2,6 +2,8 @@
 
 use super::sides::{Sides, load_sides};
 use crate::cli::args::{BisectArguments, BisectFormat, Common};
+use crate::cli::cases::explain::explain_sides;
+use crate::cli::cases::run::run_options;
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::{print, print_json, print_message, print_note};
@@ -25,19 +27,23 @@ pub(crate) fn bisect(common: &Common, arguments: &BisectArguments) -> CommandRes
         ));
     }
     let report = ReportOutput::start(arguments.report.as_deref())?;
-    let Sides { task, cases } = load_sides(common, arguments)?;
+    let Sides { task, cases, lab } = load_sides(common, arguments)?;
     let mut found = run_interruptible(search(&task, arguments))??;
-    if let Some((lab, [good, bad])) = &cases {
-        found.declared_by = find_declarations(lab, good, bad, &found);
+    let [good, bad] = cases;
+    if let Some(lab) = &lab {
+        found.declared_by = find_declarations(lab, &good, &bad, &found);
     }
     if let Some(report) = report {
         let text = format!("{}\n{}", render_text(&found), render_trials(&found));
         let answer = answer("svclab bisect".to_owned(), &text, &found)?;
+        let options = run_options(None, false, arguments.kernels.choice());
+        let sides = vec![(good, "good"), (bad, "bad")];
+        let (cases, additions) = explain_sides(sides, lab.is_some(), &options)?;
         let additions = Additions {
             answer: Some(answer),
-            ..Additions::default()
+            cases: additions,
         };
-        report.write(additions, Vec::new())?;
+        report.write(additions, cases)?;
     }
     match arguments.format {
         BisectFormat::Human => print(&render_text(&found))?,

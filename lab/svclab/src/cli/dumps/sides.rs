@@ -25,12 +25,14 @@ use svclab_ruleset::tool::Format;
 use svclab_runner::run::dumps::DumpOverride;
 use svclab_runner::run::{Prepared, SelectedLab};
 
-/// Task of the bisection, with its cases if both sides are cases of one lab.
+/// Task of the bisection, with its cases.
 pub(crate) struct Sides {
     /// Plans and names of both sides, and the probe.
     pub(crate) task: Task,
-    /// Lab with the good and the bad case; `None` for dumps and for cases of different labs.
-    pub(crate) cases: Option<(SelectedLab, [Prepared; 2])>,
+    /// Good and bad case, with the plans of the task.
+    pub(crate) cases: [Prepared; 2],
+    /// Lab of both cases; `None` for dumps and for cases of different labs.
+    pub(crate) lab: Option<SelectedLab>,
 }
 
 /// Loads the sides of a bisection.
@@ -45,7 +47,11 @@ pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result
         base: over,
         probe,
     };
-    let without_cases = |task| Sides { task, cases: None };
+    let without_lab = |task: Task, cases: [Prepared; 2]| Sides {
+        task,
+        cases,
+        lab: None,
+    };
     let probe = arguments.probe.clone();
     if let (Some(case), Some(node)) = (&arguments.case, &arguments.node) {
         let (_, case) = load_case(common, case, arguments)?;
@@ -62,17 +68,20 @@ pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result
             case: case.case.id.clone(),
             node: node.clone(),
         };
-        return Ok(without_cases(task(
-            [good, bad],
-            Some(over),
-            probe,
-            not_tried,
-        )));
+        let cases = [&good, &bad].map(|plan| Prepared {
+            plan: plan.clone(),
+            ..case.clone()
+        });
+        return Ok(without_lab(
+            task([good, bad], Some(over), probe, not_tried),
+            cases,
+        ));
     }
     match names.map(|name| is_dump(name)) {
         [true, true] => {
-            let (plans, not_tried) = prepare_dumps(arguments)?;
-            Ok(without_cases(task(plans, None, None, not_tried)))
+            let (cases, not_tried) = prepare_dumps(arguments)?;
+            let plans = [&cases[0], &cases[1]].map(|case| case.plan.clone());
+            Ok(without_lab(task(plans, None, None, not_tried), cases))
         }
         [false, false] => {
             for (is_given, option, owner) in [
@@ -92,7 +101,8 @@ pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result
             let same = lab.cli_name == bad_lab.cli_name;
             Ok(Sides {
                 task: task(plans, None, probe, Vec::new()),
-                cases: same.then_some((lab, [good, bad])),
+                cases: [good, bad],
+                lab: same.then_some(lab),
             })
         }
         [good, _] => {
@@ -178,7 +188,7 @@ fn read_dump(name: &str, arguments: &BisectArguments) -> Result<DumpOverride, Cl
 
 /// Prepares both dumps as `svclab replay` does. They share only the link-layer addresses of their
 /// neighbours. Also returns the differences that no trial includes.
-fn prepare_dumps(arguments: &BisectArguments) -> Result<([Plan; 2], Vec<String>), CliError> {
+fn prepare_dumps(arguments: &BisectArguments) -> Result<([Prepared; 2], Vec<String>), CliError> {
     let two_nodes = |good: &str, bad: &str| {
         CliError::refused(
             format!(
@@ -198,32 +208,32 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<([Plan; 2], Vec<String>)
     let dumps = read_dump_arguments(&replaying.dumps, replaying.lenient)?;
     let known = HardwareAddresses::from_dumps(dumps.iter().map(|given| &given.dump.dump));
     let mut dumps = dumps.into_iter();
-    let mut plan = |name: &str, node: Option<&String>| -> Result<(ReplayReport, Plan), CliError> {
-        let given = dumps.next().map(|given| DumpArgument {
-            node: given.node.or_else(|| node.cloned()),
-            ..given
-        });
-        let given: Vec<DumpArgument> = given.into_iter().collect();
-        let (prepared, _) = prepare_generated_lab(&replaying, &given, &known)?;
-        let mut reports = prepared.replay_reports.into_iter();
-        let report = reports.next().unwrap_or_default();
-        warn_omitted(name, &report);
-        require_whole_tables(std::slice::from_ref(&report))?;
-        Ok((report, prepared.plan))
-    };
-    let (good_report, good_plan) = plan(&arguments.good, arguments.node.as_ref())?;
+    let mut side =
+        |name: &str, node: Option<&String>| -> Result<(ReplayReport, Prepared), CliError> {
+            let given = dumps.next().map(|given| DumpArgument {
+                node: given.node.or_else(|| node.cloned()),
+                ..given
+            });
+            let given: Vec<DumpArgument> = given.into_iter().collect();
+            let (prepared, _) = prepare_generated_lab(&replaying, &given, &known)?;
+            let report = prepared.replay_reports.first().cloned().unwrap_or_default();
+            warn_omitted(name, &report);
+            require_whole_tables(std::slice::from_ref(&report))?;
+            Ok((report, prepared))
+        };
+    let (good_report, good_case) = side(&arguments.good, arguments.node.as_ref())?;
     let good = &good_report.node;
     // Without objects, only the file name of the second dump identifies its node.
     let same = arguments
         .node
         .as_ref()
         .or_else(|| arguments.objects.is_empty().then_some(good));
-    let (bad_report, bad_plan) = plan(&arguments.bad, same)?;
+    let (bad_report, bad_case) = side(&arguments.bad, same)?;
     if *good != bad_report.node {
         return Err(two_nodes(good, &bad_report.node));
     }
     let not_tried = untried_differences(&good_report, &bad_report);
-    Ok(([good_plan, bad_plan], not_tried))
+    Ok(([good_case, bad_case], not_tried))
 }
 
 /// Returns the arguments of `svclab replay` for both dumps.

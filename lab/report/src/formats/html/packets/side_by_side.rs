@@ -3,29 +3,53 @@
 use maud::{Markup, html};
 
 use super::connections::Connections;
-use crate::alignment::{AlignedHop, align};
+use crate::alignment::{AlignedHop, ConnectionWay, align};
 use crate::case_details::CaseDetails;
 use crate::commands::explain::ExplainedJourney;
+use crate::comparable::Pairing;
 use svclab_diagnostic::printable::printable;
 
 /// Renders the first failing connection beside one of the same probe that succeeded, and beside the
 /// same connection of an earlier run.
-pub(super) fn render(connections: &[Connections<'_>], baseline: Option<&CaseDetails>) -> Markup {
+pub(in crate::formats::html) fn render(
+    connections: &[Connections<'_>],
+    baseline: Option<&CaseDetails>,
+) -> Markup {
     let Some(first) = connections.first() else {
         return html! {};
     };
     let shown = first.explained;
     let before = baseline.and_then(|baseline| same_connection(shown, baseline));
     let succeeded = succeeding(first).filter(|_| shown.failing);
+    let ways = |other: &ExplainedJourney| [&other.journey, &shown.journey].map(ConnectionWay::from);
     html! {
         @if let Some(before) = before {
             h2 { "Before and now" }
-            (table([("Before", before), ("Now", shown)]))
+            (table(["Before", "Now"], &ways(before)))
         }
         @if let Some(succeeded) = succeeded {
             h2 { "Failing beside succeeding" }
-            (table([("Succeeds", succeeded), ("Fails", shown)]))
+            (table(["Succeeds", "Fails"], &ways(succeeded)))
         }
+    }
+}
+
+/// Renders a connection of a case beside one of another case, whose name and URL are given.
+pub(in crate::formats::html) fn render_pairing(
+    pairing: &Pairing<'_>,
+    (case, href): (&str, &str),
+) -> Markup {
+    html! {
+        h2 { "Beside another case" }
+        p {
+            a href=(href) { (printable(case)) } " differs from this case in "
+            @for (index, (axis, other, own)) in pairing.axes.iter().enumerate() {
+                @if index > 0 { ", " }
+                (printable(axis)) ": " (printable(other)) " instead of " (printable(own))
+            }
+            "."
+        }
+        (table(["Other case", "This case"], &pairing.ways.map(Clone::clone)))
     }
 }
 
@@ -46,8 +70,8 @@ fn same_connection<'b>(
     all.find(|other| other.journey.probe == *probe && other.journey.number == number)
 }
 
-fn table(sides: [(&str, &ExplainedJourney); 2]) -> Markup {
-    let rows = align(&sides[0].1.journey, &sides[1].1.journey);
+fn table(titles: [&str; 2], ways: &[ConnectionWay; 2]) -> Markup {
+    let rows = align(&ways[0], &ways[1]);
     let parted = rows.iter().position(AlignedHop::differs);
     let same = parted.unwrap_or(rows.len());
     html! {
@@ -56,20 +80,20 @@ fn table(sides: [(&str, &ExplainedJourney); 2]) -> Markup {
             @else if same > 0 { "The first " (same) " places are the same. " }
             "Ports of clients are omitted."
         }
-        div.scroll tabindex="0" role="region" aria-label={ (sides[0].0) " and " (sides[1].0) } {
+        div.scroll tabindex="0" role="region" aria-label={ (titles[0]) " and " (titles[1]) } {
             table.beside {
                 thead {
                     tr {
                         th scope="col" { "Packet and place" }
-                        @for (title, side) in sides {
+                        @for (title, way) in titles.iter().zip(ways) {
                             th scope="col" {
-                                (title) ": " (printable(&side.journey.probe)) " #" (side.journey.number + 1)
-                                " " (side.journey.verdict)
+                                (title) ": " (printable(&way.probe)) " #" (way.number + 1)
+                                " " (way.verdict)
                             }
                         }
                     }
                 }
-                tbody { @for row in rows.iter().skip(same) { (render_row(row, sides.map(|(title, _)| title))) } }
+                tbody { @for row in rows.iter().skip(same) { (render_row(row, titles)) } }
             }
         }
     }

@@ -1,40 +1,41 @@
 //! Renders packets as ladders: one lane for each place, time downwards, one row for each hop. A row
 //! opens to the rules that the packet met there.
 
+use std::time::{Duration, SystemTime};
+
+use data_encoding::HEXLOWER;
 use maud::{Markup, html};
 
-use super::connections::Connections;
+use super::connections::{Connections, MAX_CONNECTIONS};
 use super::lanes::lanes;
-use super::row::encode;
+use super::{micros, millis};
 use crate::case_details::{CaseDetails, TrackedConnections, is_balanced_by, is_tracked_by};
 use crate::drawing::describe_end_with_rule;
 use crate::text::conclusion::render_rewrite;
 use crate::text::journey::interfaces;
+use crate::text::{count, join};
 use svclab_diagnostic::printable::printable;
 use svclab_journey::journey::{Hop, Journey, PacketPath, PathEnd, RuleMatch};
+use svclab_judge::drop_row;
 use svclab_model::evidence::{ConntrackEntry, IpvsConnection};
-
-/// Maximum number of packets of a connection that failed, and of one that succeeded: the handshake,
-/// data, and their acknowledgements.
-const MAX_PACKETS: usize = 24;
-const MAX_PACKETS_OF_SUCCESS: usize = 8;
 
 /// Number of lanes for which the style has classes.
 const MAX_LANES: usize = 16;
 
-/// Renders the packets of connections of a case, whose section has the identifier `section`.
-pub(super) fn render(
+/// Renders the packets of connections of a case, whose section has the identifier `section`. `start`
+/// is the time at which the timeline starts.
+pub(in crate::formats::html) fn render(
     section: &str,
     details: &CaseDetails,
     connections: &[Connections<'_>],
-    limit: usize,
+    start: u64,
 ) -> Markup {
-    let omitted = connections.len().saturating_sub(limit);
+    let omitted = connections.len().saturating_sub(MAX_CONNECTIONS);
     html! {
         h2 { "Packets" }
         @if connections.is_empty() { p { "No connection was made." } }
-        @for connections in connections.iter().take(limit) {
-            (connection(section, details, connections))
+        @for connections in connections.iter().take(MAX_CONNECTIONS) {
+            (connection(section, details, connections, start))
         }
         @if omitted > 0 {
             p.note { (omitted) " more kinds of connections are in explain.txt and evidence.json." }
@@ -42,21 +43,19 @@ pub(super) fn render(
     }
 }
 
-fn connection(section: &str, details: &CaseDetails, connections: &Connections<'_>) -> Markup {
+fn connection(
+    section: &str,
+    details: &CaseDetails,
+    connections: &Connections<'_>,
+    start: u64,
+) -> Markup {
     let explained = connections.explained;
     let journey = &explained.journey;
     let lanes = lanes(details.topology.as_ref(), journey);
-    let start = journey.packets.first().map_or(0, |packet| packet.time);
+    let opened = journey.packets.first().map_or(0, |packet| packet.time);
     let alike = connections.count - 1;
-    let name = format!("{}/{}", journey.probe, journey.number + 1);
-    let step = connections.step.map(|step| format!("/after/{step}"));
-    let id = format!("{section}:{}", encode(&(name + &step.unwrap_or_default())));
-    let max_packets = if explained.failing {
-        MAX_PACKETS
-    } else {
-        MAX_PACKETS_OF_SUCCESS
-    };
-    let omitted = journey.packets.len().saturating_sub(max_packets);
+    let id = connections.id(section);
+    let omitted = journey.packets.len() - connections.shown_packets().count();
     html! {
         details.connection #(id) open[explained.failing] {
             summary {
@@ -69,6 +68,7 @@ fn connection(section: &str, details: &CaseDetails, connections: &Connections<'_
             @if journey.packets.is_empty() {
                 p.note { "No packet was sent." }
             } @else {
+                p.note { "First packet at " (kernel_time(opened)) " by the clock of the kernel." }
                 div.scroll tabindex="0" role="region" aria-label={
                     "Packets of " (printable(&journey.probe)) " #" (journey.number + 1)
                     @if let Some(step) = connections.step { " after step " (printable(step)) }
@@ -80,8 +80,19 @@ fn connection(section: &str, details: &CaseDetails, connections: &Connections<'_
                             }
                         }
                     }
-                    @for (number, packet) in journey.packets.iter().take(max_packets).enumerate() {
-                        (packet_rows((&id, number + 1), &lanes, packet, journey, start, &details.entries))
+                    @for group in connections.packet_groups() {
+                        @let (number, packet) = group.first;
+                        (packet_rows(
+                            &Shown { id: packet_id(&id, number), number: number + 1, packet, journey },
+                            &lanes,
+                            [start, opened],
+                            (details, connections.frame(details, number)),
+                            &html! {
+                                @if !group.retransmissions.is_empty() {
+                                    (retransmissions(&id, &group.retransmissions, [start, opened]))
+                                }
+                            },
+                        ))
                     }
                 }
                 @if omitted > 0 { p.note { (omitted) " more packets are in the capture." } }
@@ -94,18 +105,31 @@ fn column(index: usize) -> String {
     format!("c{}", index.min(MAX_LANES - 1) + 1)
 }
 
-/// Renders a packet, which has a number in the connection with the given identifier. `start` is the
-/// time of the first packet of its connection.
+/// Packet of a connection.
+struct Shown<'p> {
+    /// Identifier of its element.
+    id: String,
+    /// Number in its connection, from 1.
+    number: usize,
+    packet: &'p PacketPath,
+    journey: &'p Journey,
+}
+
+/// Renders a packet with its bytes. `start` is the time at which the timeline starts, and `opened`
+/// that of the first packet of the connection.
 fn packet_rows(
-    (connection, number): (&str, usize),
+    shown: &Shown<'_>,
     lanes: &[String],
-    packet: &PacketPath,
-    journey: &Journey,
-    start: u64,
-    entries: &TrackedConnections,
+    [start, opened]: [u64; 2],
+    (details, frame): (&CaseDetails, Option<&[u8]>),
+    retransmissions: &Markup,
 ) -> Markup {
-    let id = format!("{connection}/p{number}");
-    let after_us = packet.time.saturating_sub(start) / 1000;
+    let Shown {
+        id,
+        number,
+        packet,
+        journey,
+    } = shown;
     let direction = if packet.direction { "request" } else { "reply" };
     let lane = |hop: &Hop| {
         lanes
@@ -115,13 +139,13 @@ fn packet_rows(
     };
     let is_lost = !matches!(packet.end, PathEnd::Delivered);
     html! {
-        div.packet.(direction) #(id) {
+        div.packet.(direction) #(id) data-at=(micros(packet.time, start)) {
             p.kind {
                 a href={ "#" (id) } aria-label={ "Link to packet " (number) } { "#" (number) } " "
                 (packet.kind.label()) (if packet.direction { " out" } else { " back" })
                 @if packet.retransmission_of.is_some() { ", retransmission" }
                 span.when {
-                    " after " (after_us / 1000) "." (format!("{:03}", after_us % 1000)) " ms"
+                    " after " (millis(micros(packet.time, opened)))
                     @if let Some(header) = packet.header { ", " (header.length) " bytes, TTL " (header.ttl) }
                 }
             }
@@ -136,11 +160,40 @@ fn packet_rows(
                             }
                         }
                     }
-                    (hop_detail(hop, entries))
+                    (hop_detail(hop, &details.entries, next.is_none().then_some(&packet.end)))
+                }
+            }
+            (retransmissions)
+            @if let Some(frame) = frame {
+                details.bytes { summary { "Bytes" } code { (hexadecimal(frame)) } }
+            }
+        }
+    }
+}
+
+/// Renders the retransmissions of a packet that had the same way and end.
+fn retransmissions(
+    connection: &str,
+    packets: &[(usize, &PacketPath)],
+    [start, opened]: [u64; 2],
+) -> Markup {
+    html! {
+        p.again {
+            "Retransmitted with the same end:"
+            @for (number, packet) in packets {
+                @let id = packet_id(connection, *number);
+                " "
+                span #(id) data-at=(micros(packet.time, start)) {
+                    a href={ "#" (id) } { "#" (number + 1) } " after " (millis(micros(packet.time, opened)))
                 }
             }
         }
     }
+}
+
+/// Returns the identifier of a packet, which has an index in its connection.
+pub(super) fn packet_id(connection: &str, index: usize) -> String {
+    format!("{connection}/p{}", index + 1)
 }
 
 /// Renders the way from one lane to the next, with the addresses there.
@@ -164,8 +217,20 @@ fn arrow(from: usize, to: Option<usize>, hop: &Hop) -> Markup {
     }
 }
 
-/// Renders what a place did with a packet.
-fn hop_detail(hop: &Hop, entries: &TrackedConnections) -> Markup {
+/// Renders bytes in groups of two, as tcpdump does.
+fn hexadecimal(bytes: &[u8]) -> String {
+    let groups = bytes.chunks(2).map(|group| HEXLOWER.encode(group));
+    join(groups, " ")
+}
+
+/// Renders nanoseconds since the epoch in UTC.
+fn kernel_time(nanoseconds: u64) -> String {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds);
+    humantime::format_rfc3339_micros(time).to_string()
+}
+
+/// Renders what a place did with a packet, and why it ended there.
+fn hop_detail(hop: &Hop, entries: &TrackedConnections, end: Option<&PathEnd>) -> Markup {
     let tracked = entries.conntrack.iter();
     let tracked = tracked.filter(|entry| is_tracked_by(hop, entry));
     let balanced = entries.ipvs.iter();
@@ -183,12 +248,34 @@ fn hop_detail(hop: &Hop, entries: &TrackedConnections) -> Markup {
             }
             @for entry in tracked { p.tracked { "conntrack afterwards: " (describe_tracked(entry)) } }
             @for entry in balanced { p.tracked { "IPVS afterwards: " (describe_balanced(entry)) } }
+            @if let Some(end) = end { (drop_reason(end)) }
             @if hop.matches.is_empty() {
                 p.note { "No rule matched, or the rules were not traced." }
             } @else {
                 ol.rules { @for step in &hop.matches { (rule(step)) } }
             }
         }
+    }
+}
+
+/// Renders why the kernel dropped a packet, and where in the sources of Linux.
+fn drop_reason(end: &PathEnd) -> Markup {
+    let PathEnd::Dropped {
+        reason,
+        function,
+        settings,
+    } = end
+    else {
+        return html! {};
+    };
+    let row = drop_row(reason, function.as_deref());
+    html! {
+        p.dropped {
+            "Drop reason of the kernel: " (printable(reason))
+            @if let Some(function) = function { " in " (printable(function)) }
+            @if let Some(row) = row { "; in the sources of Linux: " (row.source) }
+        }
+        @for setting in settings { p { (printable(&setting.name)) " = " (printable(&setting.value)) } }
     }
 }
 
@@ -222,6 +309,7 @@ fn rule(step: &RuleMatch) -> Markup {
                 @if let Some(text) = text { ": " (printable(text)) }
             }
             @if !step.entries.is_empty() { " [" (printable(&step.entries.join("; "))) "]" }
+            @if let Some(packets) = step.packets { span.note { " (" (count(packets, "packet", "packets")) " in all)" } }
             @if step.mark != 0 { " mark " (format!("{:#x}", step.mark)) }
             @if let Some(service) = &step.service { " of service " (printable(service)) }
             @if step.dropped { strong { " dropped the packet" } }

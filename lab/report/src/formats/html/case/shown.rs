@@ -3,15 +3,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::case::MAX_CONNECTIONS;
-use super::connections::connections;
 use crate::case_details::CaseDetails;
+use crate::formats::html::packets::connections::{MAX_CONNECTIONS, connections};
 use svclab_journey::journey::Journey;
 use svclab_runner::run::CaseEvidence;
 
 /// Returns the details and the evidence of the shown connections. Packets of other connections and
 /// events of rules are omitted; the journeys have the rules that matched.
-pub(super) fn shown_only(
+pub(in crate::formats::html) fn shown_only(
     details: &CaseDetails,
     seen: &CaseEvidence,
 ) -> (CaseDetails, CaseEvidence) {

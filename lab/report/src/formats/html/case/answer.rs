@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::connections::Connections;
 use super::fixes;
-use super::row::breakable;
 use crate::case_details::CaseDetails;
+use crate::formats::html::packets::connections::Connections;
+use crate::formats::html::run::row::breakable;
 use crate::results::{CaseDocument, ProbeDocument};
 use crate::text::conclusion::render_rule;
 use crate::text::expectation::describe_observed;

@@ -1,18 +1,22 @@
 //! Renders a case: the answer first, then the topology, the packets, the checks and the evidence.
 
+mod answer;
+mod checks;
+pub(crate) mod evidence;
+mod fixes;
+mod markdown;
+pub(super) mod shown;
+
 use maud::{Markup, html};
 
-use super::answer::Answer;
-use super::connections::{Connections, connections};
-use super::evidence::FileLink;
-use super::{checks, evidence, ladder, markdown, side_by_side};
+use super::packets::connections::{Connections, connections};
+use super::packets::{ladder, side_by_side, timeline};
 use crate::case_details::CaseDetails;
 use crate::drawing::ways;
+use answer::Answer;
+use evidence::FileLink;
 use svclab_diagnostic::printable::printable;
 use svclab_drawing::{Topology, draw, svg};
-
-/// Maximum number of connections of which a section shows the packets.
-pub(super) const MAX_CONNECTIONS: usize = 12;
 
 /// Case with its files.
 #[derive(Debug, Clone)]
@@ -50,6 +54,7 @@ pub(super) fn section(id: &str, case: &CasePage) -> CaseSection {
     let details = &case.details;
     let connections = connections(&details.stages);
     let answer = Answer::new(details, &connections);
+    let start = timeline::start(details, &connections);
     let markup = html! {
         (answer.render())
         details.markdown {
@@ -60,8 +65,9 @@ pub(super) fn section(id: &str, case: &CasePage) -> CaseSection {
             (topology(&details.result.case, places, &connections))
         }
         @if !details.stages.is_empty() {
-            (ladder::render(id, details, &connections, MAX_CONNECTIONS))
+            (ladder::render(id, details, &connections, start))
             (side_by_side::render(&connections, case.baseline.as_ref()))
+            (timeline::render(id, details, &connections, start))
         }
         (checks::render(details))
         (evidence::render(&case.files, case.has_reduced_files, details.lab_text.as_deref()))

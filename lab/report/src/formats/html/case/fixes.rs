@@ -11,7 +11,8 @@ use svclab_experiment::why::{Fix, Origin};
 /// Renders the fixes of a case, or the command that searches them if a connection failed.
 pub(super) fn render(details: &CaseDetails, is_failing: bool) -> Markup {
     match &details.additions.fixes {
-        None if is_failing => html! {
+        // The side of a comparison is no case that can be named.
+        None if is_failing && details.additions.side.is_none() => html! {
             dt { "Fix" }
             dd { "not searched; " code { (printable(&details.search_command())) } " searches for it" }
         },

@@ -22,7 +22,7 @@ pub(crate) struct ShownRun<'d> {
 
 /// Row of the table of cases.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CaseRow {
+pub(in crate::formats::html) struct CaseRow {
     /// Anchor of the case.
     pub id: String,
     /// URL of the section or page of the case.
@@ -31,28 +31,32 @@ pub(super) struct CaseRow {
     pub run: String,
     /// Full name of the case.
     pub case: String,
-    lab: String,
+    pub lab: String,
     named: String,
     cli_name: String,
     /// Name within the lab.
     name: String,
-    status: &'static str,
+    pub status: &'static str,
     /// Class of the status in the style.
     class: &'static str,
-    kernel: String,
+    pub kernel: String,
     duration_ms: u64,
     /// Results of the first probe, in one line.
     headline: String,
 }
 
 impl CaseRow {
-    /// Creates the row of a case whose section is in the same page.
-    pub(super) fn new(run: &str, details: &CaseDetails, headline: String) -> Self {
+    /// Creates the row of a case, whose section or page has the URL `href`.
+    pub(in crate::formats::html) fn new(
+        run: &str,
+        details: &CaseDetails,
+        headline: String,
+        href: String,
+    ) -> Self {
         let result = &details.result;
-        let id = anchor(run, result);
         Self {
-            href: format!("#{id}"),
-            id,
+            id: anchor(run, result),
+            href,
             run: run.to_owned(),
             case: result.case.clone(),
             lab: result.lab.clone(),
@@ -72,14 +76,15 @@ impl CaseRow {
     }
 
     /// Whether this is the case of a change.
-    pub(super) fn shows(&self, change: &CaseChange) -> bool {
+    pub(in crate::formats::html) fn shows(&self, change: &CaseChange) -> bool {
         self.cli_name == change.case && short_kernel(&self.kernel) == change.kernel
     }
 
     /// Renders the row. The name of the run is only shown with `has_labels`.
-    pub(super) fn render(&self, has_labels: bool) -> Markup {
+    pub(in crate::formats::html) fn render(&self, has_labels: bool) -> Markup {
         html! {
-            tr.(self.class) {
+            tr.(self.class) data-result=(self.status) data-lab=(printable(&self.lab))
+                data-kernel=(printable(&self.kernel)) data-ms=(self.duration_ms) {
                 td { span.pill.(self.class) { (self.status) } }
                 @if has_labels { td { (printable(&self.run)) } }
                 td {
@@ -96,7 +101,10 @@ impl CaseRow {
     }
 
     /// Returns the position of the case among the results of the runs.
-    pub(super) fn position(&self, runs: &[ShownRun<'_>]) -> Option<(usize, usize)> {
+    pub(in crate::formats::html) fn position(
+        &self,
+        runs: &[ShownRun<'_>],
+    ) -> Option<(usize, usize)> {
         let run = runs.iter().position(|run| run.label == self.run)?;
         let mut cases = runs[run].document.cases.iter();
         let case = cases.position(|case| {
@@ -107,13 +115,13 @@ impl CaseRow {
 }
 
 /// Returns the anchor of a case. Different cases have different anchors.
-pub(super) fn anchor(run: &str, result: &CaseDocument) -> String {
+pub(in crate::formats::html) fn anchor(run: &str, result: &CaseDocument) -> String {
     let name = format!("{run}/{}@{}", result.cli_name(), result.kernel);
     format!("case-{}", encode(name.trim_start_matches('/')))
 }
 
 /// Encodes a name for an identifier. Different names have different results, without a colon.
-pub(super) fn encode(name: &str) -> String {
+pub(in crate::formats::html) fn encode(name: &str) -> String {
     let mut anchor = String::new();
     for byte in name.bytes() {
         match byte {
@@ -129,7 +137,7 @@ pub(super) fn encode(name: &str) -> String {
 }
 
 /// Renders a name that may be broken into lines after its separators.
-pub(super) fn breakable(name: &str) -> Markup {
+pub(in crate::formats::html) fn breakable(name: &str) -> Markup {
     let name = printable(name);
     html! {
         @for (index, part) in name.split_inclusive(['/', ',']).enumerate() {
@@ -140,7 +148,7 @@ pub(super) fn breakable(name: &str) -> Markup {
 }
 
 /// Returns the class of a result in the style.
-pub(super) const fn class(status: CaseStatus) -> &'static str {
+pub(in crate::formats::html) const fn class(status: CaseStatus) -> &'static str {
     match status {
         CaseStatus::Pass => "pass",
         CaseStatus::Fail => "fail",

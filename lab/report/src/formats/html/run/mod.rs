@@ -1,15 +1,20 @@
 //! Renders the overview of runs: what ran, its cases, its warnings, and the comparison with an
 //! earlier run.
 
+mod comparison;
+mod filter;
+mod flows;
+pub(super) mod row;
+
 use maud::{Markup, html};
 
-use super::row::{CaseRow, ShownRun};
-use super::{comparison, flows};
 use crate::additions::Answer;
 use crate::commands::compare::Comparison;
 use crate::results::Document;
-use crate::text::{join, render_seconds};
+use crate::text::{certificate, join, render_seconds};
+use row::{CaseRow, ShownRun};
 use svclab_diagnostic::printable::printable;
+use svclab_runner::certify::Certificate;
 use svclab_runner::results::Summary;
 
 /// Returns the title of a page.
@@ -60,11 +65,7 @@ pub(super) fn render(
 /// Renders the table of cases.
 fn table(rows: &[&CaseRow], has_labels: bool) -> Markup {
     html! {
-        form.filter role="search" {
-            label for="filter" { "Show cases with" }
-            input #filter type="search" placeholder="name, kernel or FAIL" autocomplete="off";
-            output #shown for="filter" {}
-        }
+        (filter::render(rows))
         div.scroll tabindex="0" role="region" aria-label="Cases" {
             table #cases {
                 thead {
@@ -96,10 +97,26 @@ fn facts(run: ShownRun<'_>) -> Markup {
         @if !run.label.is_empty() { h2.run { (printable(run.label)) } }
         @if document.interrupted { p.warning { "The run was interrupted: cases that had not finished are missing." } }
         @if missing > 0 { p.warning { (missing) " cases have no result. Please report this as a bug of svclab." } }
-        @if document.has_machine_changed() { p.warning { "The machine changed during the run." } }
         p.note { (printable(&describe_run(document, &kernels))) }
         @for warning in &document.warnings {
             p.warning { (printable(&warning.lab)) ": " (printable(&warning.to_string())) }
+        }
+        @if let Some(certificate) = &document.certificate { (self::certificate(certificate)) }
+    }
+}
+
+/// Renders whether the machine changed, and how.
+fn certificate(certificate: &Certificate) -> Markup {
+    let text = certificate::render_text(certificate);
+    let (headline, changes) = text.split_once('\n').unwrap_or((&text, ""));
+    html! {
+        @if changes.is_empty() {
+            p.note { (printable(headline)) }
+        } @else {
+            details open {
+                summary.warning { (printable(headline)) }
+                pre { (printable(changes)) }
+            }
         }
     }
 }

@@ -47,7 +47,10 @@ pub(super) fn render(files: &[FileLink], are_reduced: bool, lab: Option<&str>) -
 }
 
 /// Returns the files of a case as data URLs, compressed.
-pub(super) fn embedded_files(details: &CaseDetails, seen: &CaseEvidence) -> Vec<FileLink> {
+pub(in crate::formats::html) fn embedded_files(
+    details: &CaseDetails,
+    seen: &CaseEvidence,
+) -> Vec<FileLink> {
     let capture = compressed(|out| write_capture(out, seen));
     let evidence = compressed(|out| {
         let mut out = PrintableWriter::new(out, TextKind::Json);
