@@ -133,3 +133,52 @@ pub fn ways() -> Vec<Way> {
     };
     vec![request, reply]
 }
+
+/// Returns the same ways with addresses that every place rewrites.
+pub fn rewritten() -> Vec<Way> {
+    let mut ways = ways();
+    for visit in ways.iter_mut().flat_map(|way| &mut way.visits) {
+        let address = |is_source: bool, address: &str| AddressRewrite {
+            is_source,
+            address: address.parse().expect("an address"),
+        };
+        visit.rewrites = match visit.namespace.as_str() {
+            "laptop" | "fabric" => vec![address(false, "198.51.100.17:30080")],
+            _ => vec![
+                address(true, "[fd00:10:244:1:8d5f:22ff:fe3a:1001]:40004"),
+                address(false, "10.244.2.1:80"),
+            ],
+        };
+    }
+    ways
+}
+
+/// Returns the beginnings of ways with every end, with and without reasons.
+pub fn endings(ways: &[Way]) -> Vec<Way> {
+    let reason = [
+        "dropped by the kernel: IP_RPFILTER",
+        "in ip_rcv_finish_core",
+    ];
+    let reason: Vec<String> = reason.map(str::to_owned).to_vec();
+    let ends = [
+        (WayEnd::Delivered, Vec::new()),
+        (WayEnd::Stopped, reason.clone()),
+        (WayEnd::Lost, reason),
+        (WayEnd::Unknown, Vec::new()),
+    ];
+    let beginnings = ways.iter().flat_map(|way| {
+        let counts = 1..=way.visits.len();
+        counts.map(|count| Way {
+            visits: way.visits[..count].to_vec(),
+            ..way.clone()
+        })
+    });
+    let all = beginnings.flat_map(|way| {
+        ends.clone().map(|(end, reason)| Way {
+            end,
+            reason,
+            ..way.clone()
+        })
+    });
+    all.collect()
+}

@@ -6,16 +6,14 @@ use maud::{Markup, PreEscaped, html};
 
 use svclab_diagnostic::printable::printable;
 
-use crate::shape::{Area, AreaKind, Drawing, Label, Mark, MarkKind, Point, Rect, Track};
+use crate::layout::texts::{self, Names};
+use crate::shape::{Area, AreaKind, Drawing, Label, Mark, MarkKind, Point, RADIUS, Rect, Track};
 use crate::topology::Topology;
 use crate::way::{Way, WayEnd};
 
 /// Style of a drawing that is a file of its own, with the colours. A page that contains drawings
 /// contains the style, too.
 const STYLE: &str = include_str!("drawing.css");
-
-/// Width of a character at 12 px, for cutting long names.
-const CHARACTER: i32 = 7;
 
 /// Renders a drawing as a file, which brings its own style.
 #[must_use]
@@ -69,7 +67,8 @@ fn svg(drawing: &Drawing, title: &str, description: &str, style: &Markup) -> Mar
             @for track in &drawing.tracks { (render_track(track)) }
             @for area in &drawing.areas { (render_names(area)) }
             @for port in &drawing.ports {
-                text.port.unvisited[!port.is_lit] x=(port.at.x) y=(port.at.y) { (printable(&port.name)) }
+                @let name = texts::port_name(port);
+                text.port.unvisited[!port.is_lit] x=(name.at.x) y=(name.at.y) { (name.text) }
             }
             @for track in &drawing.tracks { (render_marks(track)) }
         }
@@ -102,7 +101,7 @@ fn render_rect(area: &Area) -> Markup {
         width,
         height,
     } = area.rect;
-    let radius = if is_flat(area.kind) { 4 } else { 8 };
+    let radius = if texts::is_flat(area.kind) { 4 } else { 8 };
     html! {
         g class=(classes(class(area.kind), area.is_lit, false)) {
             rect x=(x) y=(y) width=(width) height=(height) rx=(radius) {}
@@ -110,48 +109,31 @@ fn render_rect(area: &Area) -> Markup {
     }
 }
 
-/// Whether an area has one line of text.
-const fn is_flat(kind: AreaKind) -> bool {
-    matches!(kind, AreaKind::Strip | AreaKind::Tunnel)
-}
-
 /// Renders the names of an area, above the ways through it.
 fn render_names(area: &Area) -> Markup {
-    let Rect { x, y, width, .. } = area.rect;
-    let space = (width - 20) / CHARACTER;
-    let detail = fit(&printable(&area.detail), space);
-    let title = fit(&printable(&area.title), space);
-    // Marks of ways lie on the upper edge of pods.
-    let y = y + if area.kind == AreaKind::Pod { 6 } else { 0 };
-    let is_cut = title != area.title || detail != area.detail;
+    let Names {
+        title,
+        detail,
+        is_cut,
+    } = texts::names(area);
     html! {
         g class=(classes(class(area.kind), area.is_lit, false)) {
             @if is_cut { title { (printable(&area.title)) " " (printable(&area.detail)) } }
-            text.title x=(x + 10) y=(y + if is_flat(area.kind) { 16 } else { 19 }) { (title) }
-            @if !detail.is_empty() {
-                text.detail x=(x + 10) y=(y + 36) { (detail) }
+            text.title x=(title.at.x) y=(title.at.y) { (title.text) }
+            @if let Some(detail) = detail {
+                text.detail x=(detail.at.x) y=(detail.at.y) { (detail.text) }
             }
         }
     }
 }
 
-/// Cuts a text to a number of characters.
-fn fit(text: &str, space: i32) -> String {
-    let space = usize::try_from(space).unwrap_or(0).max(1);
-    if text.chars().count() <= space {
-        return text.to_owned();
-    }
-    let cut: String = text.chars().take(space - 1).collect();
-    cut + "…"
-}
-
 fn render_track(track: &Track) -> Markup {
     let direction = if track.is_request { "request" } else { "reply" };
-    let line = path(&track.points, 10);
+    let line = path(&track.points, RADIUS);
     html! {
         g class=(format!("track {direction}")) data-way=(track.way) {
             path.halo d=(line) {}
-            @for tunnel in &track.tunnels { path.inside d=(path(tunnel, 10)) {} }
+            @for tunnel in &track.tunnels { path.inside d=(path(tunnel, RADIUS)) {} }
             path.line d=(line) {}
         }
     }
@@ -169,10 +151,10 @@ fn render_marks(track: &Track) -> Markup {
 
 fn render_label(label: &Label) -> Markup {
     let Point { x, y } = label.at;
-    let width = crate::layout::label_width(&label.text);
+    let Rect { width, height, .. } = label.rect();
     html! {
         g class=(if label.is_reason { "reason" } else { "rewrite" }) {
-            rect x=(x) y=(y) width=(width) height="20" rx="10" {}
+            rect x=(x) y=(y) width=(width) height=(height) rx="10" {}
             text x=(x + 8) y=(y + 14) { (printable(&label.text)) }
         }
     }
@@ -217,10 +199,10 @@ fn path(points: &[Point], radius: i32) -> String {
             break;
         };
         let radius = radius
-            .min(distance(before, *corner) / 2)
-            .min(distance(*corner, *after) / 2);
-        let start = towards(*corner, before, radius);
-        let end = towards(*corner, *after, radius);
+            .min(before.distance(*corner) / 2)
+            .min(corner.distance(*after) / 2);
+        let start = corner.towards(before, radius);
+        let end = corner.towards(*after, radius);
         let _ = write!(
             text,
             "L{} {}Q{} {} {} {}",
@@ -229,17 +211,4 @@ fn path(points: &[Point], radius: i32) -> String {
         before = *corner;
     }
     text
-}
-
-/// Returns the length of a horizontal or vertical line.
-const fn distance(from: Point, to: Point) -> i32 {
-    (from.x - to.x).abs() + (from.y - to.y).abs()
-}
-
-/// Returns the point at a distance from the first point, on the line to the second.
-fn towards(from: Point, to: Point, distance: i32) -> Point {
-    Point {
-        x: from.x + (to.x - from.x).signum() * distance,
-        y: from.y + (to.y - from.y).signum() * distance,
-    }
 }

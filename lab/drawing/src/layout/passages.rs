@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::route::{Column, Leg, Route};
 use super::size;
 use super::strip::{Strip, Zone};
+use crate::topology::Topology;
 use crate::way::Way;
 
 /// Passages of all ways.
@@ -13,8 +14,10 @@ use crate::way::Way;
 pub struct Passages {
     /// Number of rows of each strip.
     rows: BTreeMap<Strip, i32>,
-    /// Number of rows below each place without strips.
-    rows_at: BTreeMap<String, i32>,
+    /// Number of rows of labels above the hosts.
+    rows_above: i32,
+    /// Number of rows of labels below the pods.
+    rows_below: i32,
     /// Number of tracks of each column.
     tracks: BTreeMap<Column, i32>,
     /// First row and track of each leg, by way and leg.
@@ -94,34 +97,42 @@ fn rewriting_leg(route: &Route, visit: usize) -> usize {
         .map_or(0, |(index, _)| index)
 }
 
+/// Whether a way starts in a place without strips, and continues with this leg. Both are one line.
+fn is_after_start(route: &Route, index: usize) -> bool {
+    let start = route.legs.first().filter(|start| start.strip.is_none());
+    index == 1 && start.is_some_and(|start| start.column == route.legs[1].column)
+}
+
 impl Passages {
-    pub fn new(ways: &[Way], routes: &[Route]) -> Self {
+    pub fn new(topology: &Topology, ways: &[Way], routes: &[Route]) -> Self {
         let mut passages = Self::default();
+        let is_host = |namespace: &str| {
+            let mut hosts = topology.hosts.iter();
+            hosts.any(|host| host.namespace == namespace)
+        };
         for (number, (way, route)) in ways.iter().zip(routes).enumerate() {
             for (index, leg) in route.legs.iter().enumerate() {
                 let count = rows_of(leg, &labels(way, route, index));
                 let rows = if let Some(strip) = &leg.strip {
                     passages.rows.entry(strip.clone()).or_default()
+                } else if is_host(&way.visits[leg.visit].namespace) {
+                    &mut passages.rows_above
                 } else {
-                    let place = way.visits[leg.visit].namespace.clone();
-                    passages.rows_at.entry(place).or_default()
+                    &mut passages.rows_below
                 };
                 let row = *rows;
                 *rows += count;
-                let tracks = passages.tracks.entry(leg.column.clone()).or_default();
-                passages.places.insert(
-                    (number, index),
-                    Passage {
-                        row,
-                        track: *tracks,
-                    },
-                );
-                *tracks += 1;
+                let track = if is_after_start(route, index) {
+                    passages.passage(number, index - 1).track
+                } else {
+                    passages.add_track(&leg.column)
+                };
+                let passage = Passage { row, track };
+                passages.places.insert((number, index), passage);
             }
             if let Some(column) = &route.lost_in {
-                let tracks = passages.tracks.entry(column.clone()).or_default();
-                passages.lost.insert(number, *tracks);
-                *tracks += 1;
+                let track = passages.add_track(column);
+                passages.lost.insert(number, track);
             }
             let balanced = way.visits.iter().filter(|visit| visit.is_balanced);
             passages
@@ -135,8 +146,19 @@ impl Passages {
         self.rows.get(strip).copied().unwrap_or(0)
     }
 
-    pub fn rows_at(&self, namespace: &str) -> i32 {
-        self.rows_at.get(namespace).copied().unwrap_or(0)
+    pub const fn rows_above(&self) -> i32 {
+        self.rows_above
+    }
+
+    pub const fn rows_below(&self) -> i32 {
+        self.rows_below
+    }
+
+    /// Adds a track to a column, and returns its number.
+    fn add_track(&mut self, column: &Column) -> i32 {
+        let tracks = self.tracks.entry(column.clone()).or_default();
+        *tracks += 1;
+        *tracks - 1
     }
 
     pub fn uses(&self, column: &Column) -> bool {

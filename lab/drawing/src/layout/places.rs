@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::columns::Columns;
 use super::passages::Passages;
-use super::route::column_of;
+use super::ports::PortSite;
+use super::route::{Column, column_of};
 use super::shape::{Area, AreaKind, Drawing, Rect};
 use super::size;
 use super::strip::{Strip, Zone};
@@ -22,6 +23,10 @@ pub(super) struct Painter<'a> {
     pub(super) strips: BTreeMap<Strip, Rect>,
     /// Upper and lower edge of each place.
     pub(super) edges: BTreeMap<String, (i32, i32)>,
+    /// Heights in columns at which packets end that no place received.
+    pub(super) middles: BTreeMap<Column, i32>,
+    /// Ends of veth pairs, for their names.
+    pub(super) ports: Vec<PortSite>,
     pub(super) drawing: Drawing,
 }
 
@@ -32,7 +37,7 @@ impl Painter<'_> {
     }
 
     pub(super) fn paint_places(&mut self) {
-        let mut y = size::MARGIN;
+        let mut y = size::MARGIN + self.passages.rows_above() * size::ROW;
         for host in &self.topology.hosts {
             let rect = Rect {
                 x: self.columns.place(&host.namespace) - size::POD_WIDTH / 2,
@@ -150,14 +155,7 @@ impl Painter<'_> {
             });
             each.sum()
         });
-        let below = heights(&|node| {
-            node.pods
-                .iter()
-                .map(|pod| self.passages.rows_at(&pod.namespace))
-                .max()
-                .unwrap_or(0)
-                * size::ROW
-        });
+        let below = self.passages.rows_below() * size::ROW;
         let stack_y = y + size::HEADER + uplink;
         let bridge_y = stack_y + stack + size::GAP;
         let pods_y = bridge_y + bridges + size::POD_WIRE;
@@ -318,18 +316,20 @@ impl Painter<'_> {
             let Some(column) = column_of(place, tunnel) else {
                 continue;
             };
+            let rect = Rect {
+                x: self.columns.center(&column).unwrap_or(inner.x) - size::TUNNEL_WIDTH / 2,
+                y: stack_y - size::TUNNEL_HEIGHT - size::GAP,
+                width: size::TUNNEL_WIDTH,
+                height: size::TUNNEL_HEIGHT,
+            };
             self.drawing.areas.push(Area {
                 kind: AreaKind::Tunnel,
-                rect: Rect {
-                    x: self.columns.center(&column).unwrap_or(inner.x) - size::TUNNEL_WIDTH / 2,
-                    y: stack_y - size::TUNNEL_HEIGHT - size::GAP,
-                    width: size::TUNNEL_WIDTH,
-                    height: size::TUNNEL_HEIGHT,
-                },
+                rect,
                 title: tunnel.name.clone(),
                 detail: String::new(),
                 is_lit: self.visited.is_empty() || self.passages.uses(&column),
             });
+            self.middles.insert(column, rect.y - size::GAP);
         }
     }
 

@@ -1,5 +1,10 @@
 //! Defines the shapes of a drawing. All coordinates are in CSS pixels from the upper left corner.
 
+use super::size::{LABEL_HEIGHT, label_width};
+
+/// Radius of the corners of ways.
+pub const RADIUS: i32 = 10;
+
 /// Finished drawing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drawing {
@@ -24,6 +29,23 @@ pub struct Point {
     pub x: i32,
     /// Distance from the top.
     pub y: i32,
+}
+
+impl Point {
+    /// Returns the length of a horizontal or vertical line to another point.
+    #[must_use]
+    pub const fn distance(self, to: Self) -> i32 {
+        (self.x - to.x).abs() + (self.y - to.y).abs()
+    }
+
+    /// Returns the point at a distance, on the horizontal or vertical line to another point.
+    #[must_use]
+    pub const fn towards(self, to: Self, distance: i32) -> Self {
+        Self {
+            x: self.x + (to.x - self.x).signum() * distance,
+            y: self.y + (to.y - self.y).signum() * distance,
+        }
+    }
 }
 
 /// Rectangle.
@@ -56,6 +78,47 @@ impl Rect {
     #[must_use]
     pub const fn right(&self) -> i32 {
         self.x + self.width
+    }
+
+    /// Returns the square around a point with this distance from its centre to its edges.
+    #[must_use]
+    pub const fn around(center: Point, distance: i32) -> Self {
+        Self {
+            x: center.x - distance,
+            y: center.y - distance,
+            width: 2 * distance,
+            height: 2 * distance,
+        }
+    }
+
+    /// Returns the smallest rectangle with both corners.
+    #[must_use]
+    pub fn between(from: Point, to: Point) -> Self {
+        Self {
+            x: from.x.min(to.x),
+            y: from.y.min(to.y),
+            width: (from.x - to.x).abs(),
+            height: (from.y - to.y).abs(),
+        }
+    }
+
+    /// Whether the insides of both rectangles have a common point. The inside of a line is the line
+    /// without its ends.
+    #[must_use]
+    pub const fn overlaps(&self, other: &Self) -> bool {
+        self.x < other.right()
+            && other.x < self.right()
+            && self.y < other.bottom()
+            && other.y < self.bottom()
+    }
+
+    /// Whether the other rectangle lies inside.
+    #[must_use]
+    pub const fn contains(&self, other: &Self) -> bool {
+        self.x <= other.x
+            && self.y <= other.y
+            && other.right() <= self.right()
+            && other.bottom() <= self.bottom()
     }
 }
 
@@ -143,6 +206,14 @@ pub struct Mark {
     pub kind: MarkKind,
 }
 
+impl Mark {
+    /// Returns the square that the mark covers.
+    #[must_use]
+    pub const fn rect(&self) -> Rect {
+        Rect::around(self.at, self.kind.radius())
+    }
+}
+
 /// Meaning of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarkKind {
@@ -158,6 +229,17 @@ pub enum MarkKind {
     Unknown,
 }
 
+impl MarkKind {
+    /// Distance from the centre of a mark to its edge, with the outline.
+    pub(crate) const fn radius(self) -> i32 {
+        match self {
+            Self::Number(_) => 11,
+            Self::Rewrite => 8,
+            Self::Delivered | Self::Stopped | Self::Unknown => 10,
+        }
+    }
+}
+
 /// Text beside a way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
@@ -167,4 +249,17 @@ pub struct Label {
     pub text: String,
     /// Whether the text states why the packet ended; otherwise it is a new address.
     pub is_reason: bool,
+}
+
+impl Label {
+    /// Returns the rectangle that the label covers.
+    #[must_use]
+    pub fn rect(&self) -> Rect {
+        Rect {
+            x: self.at.x,
+            y: self.at.y,
+            width: label_width(&self.text),
+            height: LABEL_HEIGHT,
+        }
+    }
 }

@@ -43,6 +43,13 @@ pub const TRACKS: i32 = 120;
 
 /// Width of a character of the monospaced font at 12 px.
 pub const CHARACTER: i32 = 7;
+/// Height of a text above and below its base line.
+pub const ASCENT: i32 = 11;
+pub const DESCENT: i32 = 3;
+/// Space on the left and right of the names of an area.
+pub const INSET: i32 = 10;
+/// Distance of the name of an interface from the tracks through it: marks lie on tracks.
+pub const PORT_GAP: i32 = 13;
 
 /// Height of a strip with this number of rows.
 pub const fn strip_height(rows: i32) -> i32 {
@@ -52,11 +59,13 @@ pub const fn strip_height(rows: i32) -> i32 {
 /// Height of a label.
 pub const LABEL_HEIGHT: i32 = 20;
 
-/// Returns the width of a label.
-pub fn label_width(text: &str) -> i32 {
+/// Returns the width of a text.
+pub fn text_width(text: &str) -> i32 {
     let characters = i32::try_from(text.chars().count()).unwrap_or(i32::MAX);
-    characters.saturating_mul(CHARACTER).saturating_add(2 * GAP)
+    characters.saturating_mul(CHARACTER)
 }
 
-/// Distance of a mark at the corner of a number from its centre.
-pub const BADGE: i32 = 10;
+/// Returns the width of a label.
+pub fn label_width(text: &str) -> i32 {
+    text_width(text).saturating_add(2 * GAP)
+}

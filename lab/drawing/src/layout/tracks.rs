@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::columns::Columns;
+use super::labels::LabelSite;
 use super::passages::{self, Passages};
-use super::route::{Column, Route};
-use super::shape::{Label, Mark, MarkKind, Point, Rect, Track};
+use super::route::{Column, Leg, Route};
+use super::shape::{Point, RADIUS, Rect};
 use super::size;
-use super::strip::Strip;
-use crate::way::{Way, WayEnd};
+use super::strip::{Strip, Zone};
+use crate::way::Way;
 
 /// Positions of everything that ways pass through.
 pub struct Canvas<'a> {
@@ -17,18 +18,26 @@ pub struct Canvas<'a> {
     pub strips: &'a BTreeMap<Strip, Rect>,
     /// Upper and lower edge of each place.
     pub edges: &'a BTreeMap<String, (i32, i32)>,
+    /// Heights in columns at which packets end that no place received.
+    pub middles: &'a BTreeMap<Column, i32>,
 }
 
-/// Draws all ways. Visits are numbered across the ways.
-pub fn tracks(canvas: &Canvas<'_>, ways: &[Way], routes: &[Route]) -> Vec<Track> {
-    let mut number = 0;
+/// Lines of a way.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Course {
+    /// Corners of the way.
+    pub points: Vec<Point>,
+    /// Parts in which the packet is inside a tunnel packet.
+    pub tunnels: Vec<Vec<Point>>,
+    /// Index of the point at which each leg arrives. `None` for legs that are not drawn.
+    pub arrivals: Vec<Option<usize>>,
+}
+
+/// Draws the lines of all ways.
+pub fn courses(canvas: &Canvas<'_>, ways: &[Way], routes: &[Route]) -> Vec<Course> {
     let all = ways.iter().zip(routes).enumerate();
-    all.map(|(index, (way, route))| {
-        let track = canvas.track(index, way, route, number);
-        number += way.visits.len();
-        track
-    })
-    .collect()
+    all.map(|(index, (way, route))| canvas.course(index, way, route))
+        .collect()
 }
 
 impl Canvas<'_> {
@@ -36,51 +45,47 @@ impl Canvas<'_> {
         Some(self.columns.center(column)? + self.passages.offset(column, track))
     }
 
-    /// Draws a way whose first visit has the number after `numbered`.
-    fn track(&self, index: usize, way: &Way, route: &Route, numbered: usize) -> Track {
-        let mut track = Track {
-            way: index,
-            is_request: way.is_request,
-            points: Vec::new(),
-            tunnels: Vec::new(),
-            marks: Vec::new(),
-            labels: Vec::new(),
-        };
-        let mut last_visit = None;
+    fn course(&self, index: usize, way: &Way, route: &Route) -> Course {
+        let mut course = Course::default();
+        let mut previous: Option<&Leg> = None;
         for (position, leg) in route.legs.iter().enumerate() {
             let passage = self.passages.passage(index, position);
             let (Some(x), Some(y)) = (
                 self.x(&leg.column, passage.track),
                 self.y(way, route, position, passage.row),
             ) else {
+                course.arrivals.push(None);
                 continue;
             };
-            if let Some(before) = track.points.last().copied() {
+            let mut corner = Point { x, y };
+            if let Some(before) = course.points.last().copied() {
                 // Along the row of the leg before, then along the column of this leg.
-                track.push(Point { x, y: before.y });
+                corner = Point { x, y: before.y };
+                if is_tunnel_between(previous, leg) {
+                    // A tunnel device is behind a round corner.
+                    let cut = |is_encapsulated: bool| i32::from(!is_encapsulated) * RADIUS;
+                    let is_inside = previous.is_some_and(|own| own.is_encapsulated);
+                    let from = before.towards(corner, cut(is_inside));
+                    let to = corner.towards(before, cut(leg.is_encapsulated));
+                    course.encapsulate(from, to);
+                }
+                course.push(corner);
             } else if leg.strip.is_some() && !matches!(leg.column, Column::Process { .. }) {
-                track.push(Point {
+                corner = Point {
                     x,
                     y: y - size::CORRIDOR,
-                });
+                };
+                course.push(corner);
             }
-            let start = track.points.len().saturating_sub(2);
-            track.push(Point { x, y });
             if leg.is_encapsulated {
-                track.encapsulate(start);
+                course.encapsulate(corner, Point { x, y });
             }
-            if last_visit != Some(leg.visit) {
-                let kind = MarkKind::Number(numbered + leg.visit + 1);
-                track.marks.push(Mark {
-                    at: Point { x, y },
-                    kind,
-                });
-                last_visit = Some(leg.visit);
-            }
-            self.label(&mut track, way, route, position, Point { x, y });
+            course.push(Point { x, y });
+            course.arrivals.push(course.points.len().checked_sub(1));
+            previous = Some(leg);
         }
-        self.finish(&mut track, way, route, index);
-        track
+        self.finish(&mut course, route, index);
+        course
     }
 
     /// Returns the height of a leg: that of its row, or the edge of a place without strips.
@@ -88,128 +93,107 @@ impl Canvas<'_> {
         let leg = &route.legs[position];
         if let Some(strip) = &leg.strip {
             let rect = self.strips.get(strip)?;
-            return Some(rect.y + size::STRIP_NAME + row * size::ROW + size::ROW / 2);
+            let is_named = strip.zone != Zone::Uplink;
+            let top = rect.y + if is_named { size::STRIP_NAME } else { 0 };
+            return Some(top + row * size::ROW + size::ROW / 2);
         }
         let (top, bottom) = *self.edges.get(&way.visits[leg.visit].namespace)?;
-        // Hosts are above all other places.
-        let is_host = self.edges.values().all(|(other, _)| *other >= top);
-        Some(if is_host { bottom } else { top })
+        Some(if self.is_above(bottom) { bottom } else { top })
     }
 
-    /// Adds the labels of a leg, on the side on which the way does not run.
-    fn label(&self, track: &mut Track, way: &Way, route: &Route, position: usize, at: Point) {
-        let leg = &route.legs[position];
-        let next = route.legs.get(position + 1).and_then(|next| {
-            let index = track.way;
-            self.x(
-                &next.column,
-                self.passages.passage(index, position + 1).track,
-            )
-        });
-        let right = next.unwrap_or(at.x).max(at.x) + size::ROW;
-        for label in passages::labels(way, route, position) {
-            let width = size::label_width(&label.text);
-            let y = at.y - size::LABEL_HEIGHT / 2 + label.row * size::ROW;
-            let position = leg.strip.as_ref().and_then(|strip| self.strips.get(strip));
-            let (x, y) = if let Some(rect) = position {
-                let left = next.unwrap_or(at.x).min(at.x) - size::ROW - width;
-                let x = if label.is_reason {
-                    at.x - width / 2
-                } else if right + width <= rect.right() || left < rect.x {
-                    right
-                } else {
-                    left
-                };
-                (x.min(rect.right() - width).max(rect.x), y)
-            } else {
-                let below = size::POD_HEIGHT + size::ROW / 2 + size::GAP;
-                (at.x - size::POD_WIDTH / 2, y + below)
-            };
-            if !label.is_reason {
-                let at = Point {
-                    x: x - size::GAP,
-                    y: y + size::LABEL_HEIGHT / 2,
-                };
-                let kind = MarkKind::Rewrite;
-                track.marks.push(Mark { at, kind });
-            }
-            track.labels.push(Label {
-                at: Point { x, y },
-                text: label.text,
-                is_reason: label.is_reason,
+    /// Adds the line to the end of a way.
+    fn finish(&self, course: &mut Course, route: &Route, index: usize) {
+        let Some(last) = course.points.last().copied() else {
+            return;
+        };
+        let lost_in = route.lost_in.as_ref();
+        let lost_x = lost_in.and_then(|own| self.x(own, self.passages.lost_track(index)));
+        let strip = route.legs.last().and_then(|leg| leg.strip.as_ref());
+        if let Some(x) = lost_x {
+            let y = lost_in.and_then(|own| self.middles.get(own)).copied();
+            course.push(Point { x, y: last.y });
+            course.push(Point {
+                x,
+                y: y.unwrap_or(last.y),
             });
+        } else if let Some(rect) = strip.and_then(|strip| self.strips.get(strip)) {
+            let is_right = last.x + size::ROW + size::GAP <= rect.right();
+            let x = last.x + if is_right { size::ROW } else { -size::ROW };
+            course.push(Point { x, ..last });
         }
     }
 
-    /// Draws the end of a way.
-    fn finish(&self, track: &mut Track, way: &Way, route: &Route, index: usize) {
-        let Some(last) = track.points.last().copied() else {
-            return;
-        };
-        let has_strip = route.legs.last().is_some_and(|leg| leg.strip.is_some());
-        let kind = match way.end {
-            WayEnd::Delivered => MarkKind::Delivered,
-            WayEnd::Stopped | WayEnd::Lost => MarkKind::Stopped,
-            WayEnd::Unknown => MarkKind::Unknown,
-        };
-        let column = route.lost_in.as_ref();
-        let beyond = column.and_then(|column| self.x(column, self.passages.lost_track(index)));
-        let end = if let Some(x) = beyond {
-            track.push(Point { x, y: last.y });
-            let end = Point {
-                x,
-                y: self.corridor_after(route, last.y),
-            };
-            track.push(end);
-            end
-        } else if has_strip {
-            let end = Point {
-                x: last.x + size::ROW,
-                ..last
-            };
-            track.push(end);
-            end
-        } else {
-            // At the corner of the number.
-            let inside = if self.is_above(last.y) { -1 } else { 1 };
-            Point {
-                x: last.x + size::BADGE,
-                y: last.y + inside * size::BADGE,
-            }
-        };
-        track.marks.push(Mark { at: end, kind });
+    /// Whether a place with this lower edge is above all others: a host.
+    fn is_above(&self, bottom: i32) -> bool {
+        self.edges.values().map(|(_, bottom)| *bottom).min() == Some(bottom)
     }
 
-    /// Whether a place at this height is above all others.
-    fn is_above(&self, y: i32) -> bool {
-        self.edges.values().map(|(_, bottom)| *bottom).min() == Some(y)
-    }
-
-    /// Returns a height in the corridor next to the strip of the last leg, towards the lost packet.
-    fn corridor_after(&self, route: &Route, y: i32) -> i32 {
-        let strip = route.legs.last().and_then(|leg| leg.strip.as_ref());
-        let Some(rect) = strip.and_then(|strip| self.strips.get(strip)) else {
-            return y;
-        };
-        rect.bottom() + size::CORRIDOR / 2
+    /// Returns the texts beside a way.
+    pub fn labels(
+        &self,
+        index: usize,
+        way: &Way,
+        route: &Route,
+        course: &Course,
+    ) -> Vec<LabelSite> {
+        let legs = route.legs.iter().zip(&course.arrivals).enumerate();
+        let drawn =
+            legs.filter_map(|(position, (leg, arrival))| Some((position, leg, (*arrival)?)));
+        let sites = drawn.flat_map(|(position, leg, arrival)| {
+            let at = course.points[arrival];
+            let next = course.points.get(arrival + 1);
+            let end = next
+                .filter(|next| next.y == at.y)
+                .map_or(at.x, |next| next.x);
+            let row = self.passages.passage(index, position).row;
+            let labels = passages::labels(way, route, position).into_iter();
+            labels.map(move |label| {
+                let is_beside = leg.strip.is_some() && !label.is_reason;
+                let y = if leg.strip.is_some() {
+                    at.y + label.row * size::ROW
+                } else if self.is_above(at.y) {
+                    size::MARGIN + (row + label.row) * size::ROW + size::ROW / 2
+                } else {
+                    let bottom = at.y + size::POD_HEIGHT + size::GAP;
+                    bottom + (row + label.row) * size::ROW + size::ROW / 2
+                };
+                LabelSite {
+                    text: label.text,
+                    is_reason: label.is_reason,
+                    y,
+                    run: (at.x.min(end), at.x.max(end)),
+                    center: (!is_beside).then_some(end),
+                }
+            })
+        });
+        sites.collect()
     }
 }
 
-impl Track {
+/// Whether a packet is inside a tunnel packet between two legs, in the row of the first.
+fn is_tunnel_between(leg: Option<&Leg>, next: &Leg) -> bool {
+    leg.is_some_and(|leg| {
+        let strip = leg.strip.as_ref();
+        let is_uplink = strip.is_some_and(|strip| strip.zone == Zone::Uplink);
+        is_uplink || leg.is_encapsulated && next.is_encapsulated
+    })
+}
+
+impl Course {
     fn push(&mut self, point: Point) {
         if self.points.last() != Some(&point) {
             self.points.push(point);
         }
     }
 
-    /// Adds the points from an index on to the tunnels.
-    fn encapsulate(&mut self, start: usize) {
-        let part = self.points[start..].to_vec();
+    /// Adds a line to the tunnels.
+    fn encapsulate(&mut self, from: Point, to: Point) {
+        if from == to {
+            return;
+        }
         match self.tunnels.last_mut() {
-            Some(tunnel) if tunnel.last() == part.first() => {
-                tunnel.extend(part.into_iter().skip(1));
-            }
-            _ => self.tunnels.push(part),
+            Some(tunnel) if tunnel.last() == Some(&from) => tunnel.push(to),
+            _ => self.tunnels.push(vec![from, to]),
         }
     }
 }

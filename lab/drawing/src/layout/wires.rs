@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::places::Painter;
+use super::ports::PortSite;
 use super::route::column_of;
-use super::shape::{Point, Port, Rect, Wire};
-use super::size;
+use super::shape::{Point, Rect, Wire};
 use super::strip::{Strip, Zone};
 use crate::topology::{InterfaceKind, Place};
 
@@ -47,16 +47,18 @@ impl Painter<'_> {
                 for (place, name, own, other) in ends {
                     let y = self.end_of_wire(place, name, own, other);
                     points.push(Point { x, y });
-                    let at = Point {
-                        x: x + half + size::GAP,
-                        y: name_y(y, own, other),
-                    };
-                    self.drawing.ports.push(Port {
-                        at,
+                    self.ports.push(PortSite {
                         name: name.to_owned(),
+                        at: Point {
+                            x,
+                            y: name_y(y, own, other),
+                        },
+                        half,
                         is_lit,
                     });
                 }
+                let sum: i32 = points.iter().map(|point| point.y).sum();
+                self.middles.insert(column, sum / 2);
                 self.drawing.wires.push(Wire {
                     points,
                     is_lit,
