@@ -182,3 +182,43 @@ pub fn endings(ways: &[Way]) -> Vec<Way> {
     });
     all.collect()
 }
+
+/// Adds the internet with load balancers between the laptop and the fabric.
+pub fn with_internet(mut topology: Topology, balancers: u8) -> Topology {
+    let laptop = &mut topology.hosts[0];
+    laptop.interfaces = vec![with_address(
+        veth("eth0", "internet", "laptop"),
+        [203, 0, 113, 9],
+    )];
+    topology.routers[0].place.interfaces[0] = veth("internet", "internet", "fabric");
+    let links = vec![
+        veth("laptop", "laptop", "eth0"),
+        veth("fabric", "fabric", "internet"),
+    ];
+    let balancers = (1..=balancers).map(|number| LoadBalancer {
+        name: format!("public-{number}"),
+        addresses: vec![IpAddr::from([198, 51, 100, number])],
+    });
+    let internet = Router {
+        place: place("internet", links),
+        balancers: balancers.collect(),
+    };
+    topology.routers.insert(0, internet);
+    topology
+}
+
+/// Returns ways through the internet, where IPVS selects a node.
+pub fn through_internet(ways: Vec<Way>) -> Vec<Way> {
+    let ways = ways.into_iter().map(|mut way| {
+        if way.is_request {
+            way.visits[1] = Visit {
+                is_balanced: true,
+                ..visit("internet", "<laptop >fabric")
+            };
+            let fabric = visit("fabric", "<internet >node-1");
+            way.visits.insert(2, fabric);
+        }
+        way
+    });
+    ways.collect()
+}

@@ -8,8 +8,9 @@ use svclab_diagnostic::printable::printable;
 
 use crate::layout::texts::{self, Names};
 use crate::shape::{Area, AreaKind, Drawing, Label, Mark, MarkKind, Point, RADIUS, Rect, Track};
+use crate::steps::describe_end;
 use crate::topology::Topology;
-use crate::way::{Way, WayEnd};
+use crate::way::Way;
 
 /// Style of a drawing that is a file of its own, with the colours. A page that contains drawings
 /// contains the style, too.
@@ -42,12 +43,7 @@ pub fn describe(topology: &Topology, ways: &[Way]) -> String {
     let texts = ways.iter().map(|way| {
         let direction = if way.is_request { "Request" } else { "Reply" };
         let places: Vec<&str> = way.visits.iter().map(|visit| &*visit.namespace).collect();
-        let end = match way.end {
-            WayEnd::Delivered => "delivered".to_owned(),
-            WayEnd::Unknown => "end unknown".to_owned(),
-            WayEnd::Stopped | WayEnd::Lost => way.reason.join(" "),
-        };
-        format!("{direction}: {}: {end}.", places.join(", "))
+        format!("{direction}: {}: {}.", places.join(", "), describe_end(way))
     });
     texts.collect::<Vec<_>>().join(" ")
 }

@@ -1,5 +1,6 @@
 //! Tests drawings as wholes.
 
+mod compact;
 mod covers;
 mod tidy;
 

@@ -1,5 +1,6 @@
 //! Places marks along tracks.
 
+use super::passages::rewriting_leg;
 use super::room::Room;
 use super::route::Route;
 use super::shape::{Mark, MarkKind, Point};
@@ -43,16 +44,32 @@ pub fn place_numbers(
     marks
 }
 
-/// Places a mark at the first free position: at a corner, along the lines from and to it, or around
-/// it.
+/// Places a mark at each place that rewrites addresses.
+pub fn place_rewrites(room: &mut Room, way: &Way, route: &Route, course: &Course) -> Vec<Mark> {
+    let visits = way.visits.iter().enumerate();
+    let rewriting = visits.filter(|(_, visit)| !visit.rewrites.is_empty());
+    let corners = rewriting.filter_map(|(visit, _)| {
+        let leg = rewriting_leg(route, visit);
+        let is_own = route.legs.get(leg).is_some_and(|own| own.visit == visit);
+        let arrival = course.arrivals.get(leg).copied().flatten();
+        arrival.filter(|_| is_own)
+    });
+    corners
+        .map(|corner| place(room, MarkKind::Rewrite, &course.points, corner))
+        .collect()
+}
+
+/// Places a mark at the first free position: at a corner, along the lines after and before it, or
+/// around it.
 fn place(room: &mut Room, kind: MarkKind, points: &[Point], corner: usize) -> Mark {
     let mark = |at: Point| Mark { at, kind };
     let at = points[corner];
-    let after = points.get(corner + 1).copied();
-    let before = corner.checked_sub(1).map(|index| points[index]);
-    let along = [after, before].into_iter().flatten();
+    let after = points[corner..].windows(2).take(2);
+    let before = points[..=corner].windows(2).rev().take(1);
+    let along = after.map(|pair| (pair[0], pair[1]));
+    let along = along.chain(before.map(|pair| (pair[1], pair[0])));
     let mut candidates = std::iter::once(at)
-        .chain(along.flat_map(|to| between(at, to)))
+        .chain(along.flat_map(|(from, to)| between(from, to)))
         .chain(around(at));
     let free = candidates.find(|at| room.is_free(&mark(*at).rect()));
     let mark = mark(free.unwrap_or(at));

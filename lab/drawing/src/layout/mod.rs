@@ -6,11 +6,13 @@
 //! interfaces, marks and labels are placed last, each where nothing else is.
 
 mod columns;
+mod compact;
 mod labels;
 mod marks;
 mod passages;
 mod places;
 mod ports;
+mod reduced;
 mod room;
 mod route;
 pub mod shape;
@@ -28,21 +30,53 @@ use passages::Passages;
 use places::Painter;
 use room::Room;
 use route::Route;
-use shape::{Drawing, Mark, Track};
+use shape::{Area, AreaKind, Drawing, Mark, Rect, Track};
+use size::Sizes;
 use tracks::{Canvas, Course};
 
 use crate::topology::Topology;
 use crate::way::Way;
 
-/// Draws a topology with ways.
+/// Draws a topology with ways, for wide screens and print.
 #[must_use]
 pub fn draw(topology: &Topology, ways: &[Way]) -> Drawing {
+    draw_with(&size::WIDE, topology, ways)
+}
+
+/// Draws the places on ways, 348 pixels wide. Other places are only counted, and visits have numbers
+/// without texts: see [`crate::steps()`].
+#[must_use]
+pub fn draw_compact(topology: &Topology, ways: &[Way]) -> Drawing {
+    let reduced = reduced::reduce(topology, ways);
+    let sizes = compact::sizes(&reduced.topology);
+    let mut drawing = draw_with(&sizes, &reduced.topology, &reduced.ways);
+    if !reduced.others.is_empty() {
+        let rect = Rect {
+            x: sizes.margin,
+            y: drawing.height,
+            width: drawing.width - 2 * sizes.margin,
+            height: size::ROW,
+        };
+        drawing.height = rect.bottom() + sizes.margin;
+        drawing.areas.push(Area {
+            kind: AreaKind::Others,
+            rect,
+            title: reduced.others,
+            detail: String::new(),
+            is_lit: false,
+        });
+    }
+    drawing
+}
+
+fn draw_with(sizes: &Sizes, topology: &Topology, ways: &[Way]) -> Drawing {
     let visited = visible::visited(ways);
-    let visible = visible::select(topology, &visited, size::MAX_WIDTH - 2 * size::MARGIN);
+    let visible = visible::select(topology, &visited, sizes);
     let routes: Vec<Route> = ways.iter().map(|way| route::route(topology, way)).collect();
-    let passages = Passages::new(topology, ways, &routes);
-    let columns = Columns::new(topology, &visible);
+    let passages = Passages::new(sizes, topology, &visible, ways, &routes);
+    let columns = Columns::new(sizes, topology, &visible, &passages);
     let mut painter = Painter {
+        sizes,
         topology,
         visited,
         visible: &visible,
@@ -68,6 +102,7 @@ pub fn draw(topology: &Topology, ways: &[Way]) -> Drawing {
         ..
     } = painter;
     let canvas = Canvas {
+        margin: sizes.margin,
         columns: &columns,
         passages: &passages,
         strips: &strips,
@@ -76,8 +111,17 @@ pub fn draw(topology: &Topology, ways: &[Way]) -> Drawing {
     };
     let courses = tracks::courses(&canvas, ways, &routes);
     let mut room = Room::new(&drawing, courses.iter().map(|course| &*course.points));
-    drawing.ports = ports::place(&mut room, &ports);
+    if sizes.has_labels {
+        drawing.ports = ports::place(&mut room, &ports);
+    }
     drawing.tracks = tracks(&mut room, &canvas, &drawing, ways, &routes, &courses);
+    if !sizes.has_labels {
+        for (index, track) in drawing.tracks.iter_mut().enumerate() {
+            let (way, route) = (&ways[index], &routes[index]);
+            let marks = marks::place_rewrites(&mut room, way, route, &courses[index]);
+            track.marks.extend(marks);
+        }
+    }
     drawing
 }
 

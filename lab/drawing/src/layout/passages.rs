@@ -4,14 +4,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::route::{Column, Leg, Route};
-use super::size;
+use super::size::{self, Sizes};
 use super::strip::{Strip, Zone};
+use super::visible::Visible;
 use crate::topology::Topology;
 use crate::way::Way;
 
 /// Passages of all ways.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Passages {
+    /// Widest group of tracks.
+    max_width: i32,
+    /// Whether there are texts beside ways.
+    has_labels: bool,
     /// Number of rows of each strip.
     rows: BTreeMap<Strip, i32>,
     /// Number of rows of labels above the hosts.
@@ -24,6 +29,8 @@ pub struct Passages {
     places: BTreeMap<(usize, usize), Passage>,
     /// Track of a packet that no place received, by way.
     lost: BTreeMap<usize, i32>,
+    /// Widths of the strips of nodes, by namespace.
+    widths: BTreeMap<String, i32>,
     /// Namespaces in which IPVS selected a destination.
     balanced: BTreeSet<String>,
 }
@@ -44,15 +51,21 @@ pub struct LegLabel {
     pub is_reason: bool,
 }
 
-/// Returns the texts beside a leg. New addresses are beside the way, reasons below it.
-pub fn labels(way: &Way, route: &Route, index: usize) -> Vec<LegLabel> {
+/// Returns the texts beside a leg. New addresses are beside the way, or below it if the strip is so
+/// narrow that it has no space beside the way. Reasons are below.
+fn labels(way: &Way, route: &Route, index: usize, strip_width: Option<i32>) -> Vec<LegLabel> {
     let leg = &route.legs[index];
     let mut labels = Vec::new();
     if index == rewriting_leg(route, leg.visit) {
         let rewrites = &way.visits[leg.visit].rewrites;
-        labels.extend((0..).zip(rewrites).map(|(row, rewrite)| LegLabel {
+        let texts: Vec<String> = rewrites.iter().map(ToString::to_string).collect();
+        let widths = texts.iter().map(|text| size::label_width(text));
+        let needed = widths.max().unwrap_or(0) + 2 * size::ROW;
+        let is_narrow = strip_width.is_some_and(|width| needed > width / 2);
+        let first = i32::from(is_narrow);
+        labels.extend((first..).zip(texts).map(|(row, text)| LegLabel {
             row,
-            text: rewrite.to_string(),
+            text,
             is_reason: false,
         }));
     }
@@ -78,7 +91,7 @@ fn rows_of(leg: &Leg, labels: &[LegLabel]) -> i32 {
 }
 
 /// Returns the leg of a visit at which addresses are rewritten: that in the network stack.
-fn rewriting_leg(route: &Route, visit: usize) -> usize {
+pub fn rewriting_leg(route: &Route, visit: usize) -> usize {
     let legs = || {
         route
             .legs
@@ -99,20 +112,50 @@ fn rewriting_leg(route: &Route, visit: usize) -> usize {
 
 /// Whether a way starts in a place without strips, and continues with this leg. Both are one line.
 fn is_after_start(route: &Route, index: usize) -> bool {
-    let start = route.legs.first().filter(|start| start.strip.is_none());
-    index == 1 && start.is_some_and(|start| start.column == route.legs[1].column)
+    index == 1 && is_start_in(&route.legs[0], &route.legs[1].column)
+}
+
+/// Whether the first leg of a way starts in a place without strips, at this column.
+fn is_start_in(start: &Leg, column: &Column) -> bool {
+    start.strip.is_none() && start.column == *column
 }
 
 impl Passages {
-    pub fn new(topology: &Topology, ways: &[Way], routes: &[Route]) -> Self {
-        let mut passages = Self::default();
+    const fn empty(sizes: &Sizes) -> Self {
+        Self {
+            max_width: sizes.tracks,
+            has_labels: sizes.has_labels,
+            rows: BTreeMap::new(),
+            rows_above: 0,
+            rows_below: 0,
+            tracks: BTreeMap::new(),
+            places: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            widths: BTreeMap::new(),
+            balanced: BTreeSet::new(),
+        }
+    }
+
+    pub fn new(
+        sizes: &Sizes,
+        topology: &Topology,
+        visible: &Visible<'_>,
+        ways: &[Way],
+        routes: &[Route],
+    ) -> Self {
+        let mut passages = Self::empty(sizes);
+        for node in &visible.full {
+            let width = node.width - 2 * sizes.padding;
+            let namespace = node.node.place.namespace.clone();
+            passages.widths.insert(namespace, width);
+        }
         let is_host = |namespace: &str| {
             let mut hosts = topology.hosts.iter();
             hosts.any(|host| host.namespace == namespace)
         };
         for (number, (way, route)) in ways.iter().zip(routes).enumerate() {
             for (index, leg) in route.legs.iter().enumerate() {
-                let count = rows_of(leg, &labels(way, route, index));
+                let count = rows_of(leg, &passages.labels(way, route, index));
                 let rows = if let Some(strip) = &leg.strip {
                     passages.rows.entry(strip.clone()).or_default()
                 } else if is_host(&way.visits[leg.visit].namespace) {
@@ -131,7 +174,12 @@ impl Passages {
                 passages.places.insert((number, index), passage);
             }
             if let Some(column) = &route.lost_in {
-                let track = passages.add_track(column);
+                let start = route.legs.first().filter(|_| route.legs.len() == 1);
+                let track = if start.is_some_and(|start| is_start_in(start, column)) {
+                    passages.passage(number, 0).track
+                } else {
+                    passages.add_track(column)
+                };
                 passages.lost.insert(number, track);
             }
             let balanced = way.visits.iter().filter(|visit| visit.is_balanced);
@@ -140,6 +188,17 @@ impl Passages {
                 .extend(balanced.map(|visit| visit.namespace.clone()));
         }
         passages
+    }
+
+    /// Returns the texts beside a leg.
+    pub fn labels(&self, way: &Way, route: &Route, index: usize) -> Vec<LegLabel> {
+        if self.has_labels {
+            let strip = route.legs[index].strip.as_ref();
+            let width = strip.and_then(|strip| self.widths.get(&strip.namespace));
+            labels(way, route, index, width.copied())
+        } else {
+            Vec::new()
+        }
     }
 
     pub fn rows(&self, strip: &Strip) -> i32 {
@@ -182,12 +241,18 @@ impl Passages {
 
     fn step(&self, column: &Column) -> i32 {
         let count = self.tracks.get(column).copied().unwrap_or(1);
-        size::TRACK.min(size::TRACKS / count.max(1))
+        size::TRACK.min(self.max_width / count.max(1))
     }
 
     /// Returns the distance of a track from the centre of its column.
     pub fn offset(&self, column: &Column, track: i32) -> i32 {
         track * self.step(column) - self.width(column) / 2
+    }
+
+    /// Returns the distances of all tracks from the centre of their column.
+    pub fn offsets(&self, column: &Column) -> Vec<i32> {
+        let count = self.tracks.get(column).copied().unwrap_or(0);
+        (0..count).map(|track| self.offset(column, track)).collect()
     }
 
     /// Returns the track of a packet that no place received.

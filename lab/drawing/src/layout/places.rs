@@ -7,13 +7,14 @@ use super::passages::Passages;
 use super::ports::PortSite;
 use super::route::{Column, column_of};
 use super::shape::{Area, AreaKind, Drawing, Rect};
-use super::size;
+use super::size::{self, Sizes};
 use super::strip::{Strip, Zone};
 use super::visible::{Visible, VisibleNode};
 use crate::topology::{Interface, InterfaceKind, Place, Router, Topology};
 
 /// Paints places from top to bottom.
 pub(super) struct Painter<'a> {
+    pub(super) sizes: &'a Sizes,
     pub(super) topology: &'a Topology,
     pub(super) visited: BTreeSet<&'a str>,
     pub(super) visible: &'a Visible<'a>,
@@ -37,12 +38,12 @@ impl Painter<'_> {
     }
 
     pub(super) fn paint_places(&mut self) {
-        let mut y = size::MARGIN + self.passages.rows_above() * size::ROW;
+        let mut y = self.sizes.margin + self.passages.rows_above() * size::ROW;
         for host in &self.topology.hosts {
             let rect = Rect {
-                x: self.columns.place(&host.namespace) - size::POD_WIDTH / 2,
+                x: self.columns.place(&host.namespace) - self.sizes.host_width / 2,
                 y,
-                width: size::POD_WIDTH,
+                width: self.sizes.host_width,
                 height: size::POD_HEIGHT,
             };
             self.place_box(AreaKind::Host, rect, host);
@@ -54,7 +55,7 @@ impl Painter<'_> {
             y = self.paint_router(router, y) + size::CORRIDOR;
         }
         let bottom = self.paint_nodes(y);
-        self.drawing.height = bottom + size::MARGIN;
+        self.drawing.height = bottom + self.sizes.margin;
     }
 
     fn place_box(&mut self, kind: AreaKind, rect: Rect, place: &Place) {
@@ -98,15 +99,15 @@ impl Painter<'_> {
         let namespace = &router.place.namespace;
         let index = self.drawing.areas.len();
         let outer = Rect {
-            x: size::MARGIN,
+            x: self.sizes.margin,
             y,
-            width: self.drawing.width - 2 * size::MARGIN,
+            width: self.drawing.width - 2 * self.sizes.margin,
             height: 0,
         };
         self.place_box(AreaKind::Router, outer, &router.place);
         self.drawing.areas[index].detail = String::new();
-        let inner_x = outer.x + size::PADDING;
-        let mut x = inner_x + size::ROUTER_TITLE;
+        let inner_x = outer.x + self.sizes.padding;
+        let mut x = inner_x + self.sizes.router_title;
         let mut below = y + size::ROUTER_HEADER;
         for balancer in &router.balancers {
             let addresses: Vec<String> =
@@ -114,7 +115,7 @@ impl Painter<'_> {
             let rect = Rect {
                 x,
                 y: y + size::GAP,
-                width: size::POD_WIDTH,
+                width: self.sizes.balancer_width,
                 height: size::POD_HEIGHT,
             };
             self.drawing.areas.push(Area {
@@ -124,13 +125,13 @@ impl Painter<'_> {
                 detail: addresses.join(", "),
                 is_lit: self.visited.is_empty() || self.passages.is_balanced(namespace),
             });
-            x += size::POD_WIDTH + size::POD_GAP;
+            x += self.sizes.balancer_width + self.sizes.pod_gap;
             below = rect.bottom() + size::GAP;
         }
         let rect = Rect {
             x: inner_x,
             y: below,
-            width: outer.width - 2 * size::PADDING,
+            width: outer.width - 2 * self.sizes.padding,
             height: 0,
         };
         let bottom = self.strip(namespace, Zone::Stack, "network stack", rect) + size::GAP;
@@ -165,27 +166,28 @@ impl Painter<'_> {
         } else {
             bridge_y
         };
-        let bottom = pods_bottom + size::PADDING;
+        let bottom = pods_bottom + self.sizes.padding;
         for node in &visible.full {
             let place = &node.node.place;
             let x = self.columns.node(&place.namespace);
             let rect = Rect {
                 x,
                 y,
-                width: node.width(),
+                width: node.width,
                 height: bottom - y,
             };
             self.place_box(AreaKind::Node, rect, place);
             let inner = Rect {
-                x: x + size::PADDING,
-                width: rect.width - 2 * size::PADDING,
+                x: x + self.sizes.padding,
+                width: rect.width - 2 * self.sizes.padding,
                 ..rect
             };
             self.paint_tunnels(place, y + size::HEADER, stack_y, inner);
+            let name = self.sizes.stack_title;
             let title = if node.node.host_pods.is_empty() {
-                "network stack".to_owned()
+                name.to_owned()
             } else {
-                format!("network stack, with {}", node.node.host_pods.join(", "))
+                format!("{name}, with {}", node.node.host_pods.join(", "))
             };
             self.strip(
                 &place.namespace,
@@ -209,11 +211,11 @@ impl Painter<'_> {
 
     fn paint_pods(&mut self, node: &VisibleNode<'_>, y: i32) {
         for pod in &node.pods {
-            let x = self.columns.place(&pod.namespace) - size::POD_WIDTH / 2;
+            let x = self.columns.place(&pod.namespace) - self.sizes.pod_width / 2;
             let rect = Rect {
                 x,
                 y,
-                width: size::POD_WIDTH,
+                width: self.sizes.pod_width,
                 height: size::POD_HEIGHT,
             };
             self.place_box(AreaKind::Pod, rect, pod);
@@ -223,9 +225,9 @@ impl Painter<'_> {
             self.drawing.areas.push(Area {
                 kind: AreaKind::Others,
                 rect: Rect {
-                    x: self.columns.others(&node.node.place.namespace) - size::POD_WIDTH / 2,
+                    x: self.columns.others(&node.node.place.namespace) - self.sizes.pod_width / 2,
                     y,
-                    width: size::POD_WIDTH,
+                    width: self.sizes.pod_width,
                     height: size::POD_HEIGHT,
                 },
                 title: format!("{count} more {}", if count == 1 { "pod" } else { "pods" }),
@@ -241,16 +243,17 @@ impl Painter<'_> {
         if nodes.is_empty() {
             return None;
         }
-        let inner = self.drawing.width - 2 * (size::MARGIN + size::PADDING) + size::POD_GAP;
-        let per_row = usize::try_from(inner / (size::SMALL_WIDTH + size::POD_GAP))
+        let inner =
+            self.drawing.width - 2 * (self.sizes.margin + self.sizes.padding) + self.sizes.pod_gap;
+        let per_row = usize::try_from(inner / (size::SMALL_WIDTH + self.sizes.pod_gap))
             .unwrap_or(1)
             .max(1);
         let position = |index: usize| i32::try_from(index).unwrap_or(i32::MAX);
         let rows = position(nodes.len().div_ceil(per_row));
         let rect = Rect {
-            x: size::MARGIN,
+            x: self.sizes.margin,
             y,
-            width: self.drawing.width - 2 * size::MARGIN,
+            width: self.drawing.width - 2 * self.sizes.margin,
             height: size::STRIP_NAME + rows * (size::POD_HEIGHT + size::GAP) + size::GAP,
         };
         let count = nodes.len();
@@ -264,7 +267,7 @@ impl Painter<'_> {
         for (index, node) in nodes.iter().enumerate() {
             let (row, column) = (position(index / per_row), position(index % per_row));
             let rect = Rect {
-                x: rect.x + size::PADDING + column * (size::SMALL_WIDTH + size::POD_GAP),
+                x: rect.x + self.sizes.padding + column * (size::SMALL_WIDTH + self.sizes.pod_gap),
                 y: y + size::STRIP_NAME + row * (size::POD_HEIGHT + size::GAP),
                 width: size::SMALL_WIDTH,
                 height: size::POD_HEIGHT,

@@ -44,8 +44,13 @@ pub const fn is_flat(kind: AreaKind) -> bool {
 /// Returns the names of an area.
 pub fn names(area: &Area) -> Names {
     let Rect { x, y, width, .. } = area.rect;
-    let x = x + size::INSET;
-    let space = (width - 2 * size::INSET) / size::CHARACTER;
+    let inset = if width < size::NARROW {
+        size::NARROW_INSET
+    } else {
+        size::INSET
+    };
+    let x = x + inset;
+    let space = (width - 2 * inset) / size::CHARACTER;
     let (title, detail) = (
         fit(&printable(&area.title), space),
         fit(&printable(&area.detail), space),
@@ -75,10 +80,10 @@ pub fn port_name(port: &Port) -> Text {
 
 /// Cuts a text to a number of characters.
 fn fit(text: &str, space: i32) -> String {
-    let space = usize::try_from(space).unwrap_or(0).max(1);
+    let space = usize::try_from(space).unwrap_or(0);
     if text.chars().count() <= space {
         return text.to_owned();
     }
-    let cut: String = text.chars().take(space - 1).collect();
-    cut + "…"
+    let cut: String = text.chars().take(space.saturating_sub(1)).collect();
+    if cut.is_empty() { cut } else { cut + "…" }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::columns::Columns;
 use super::labels::LabelSite;
-use super::passages::{self, Passages};
+use super::passages::Passages;
 use super::route::{Column, Leg, Route};
 use super::shape::{Point, RADIUS, Rect};
 use super::size;
@@ -13,6 +13,8 @@ use crate::way::Way;
 
 /// Positions of everything that ways pass through.
 pub struct Canvas<'a> {
+    /// Space around the drawing.
+    pub margin: i32,
     pub columns: &'a Columns,
     pub passages: &'a Passages,
     pub strips: &'a BTreeMap<Strip, Rect>,
@@ -117,9 +119,11 @@ impl Canvas<'_> {
                 y: y.unwrap_or(last.y),
             });
         } else if let Some(rect) = strip.and_then(|strip| self.strips.get(strip)) {
-            let is_right = last.x + size::ROW + size::GAP <= rect.right();
-            let x = last.x + if is_right { size::ROW } else { -size::ROW };
-            course.push(Point { x, ..last });
+            // Without space at the right, the end is at the corner, and the number before it.
+            let end = last.x + size::ROW;
+            if end + size::GAP <= rect.right() {
+                course.push(Point { x: end, ..last });
+            }
         }
     }
 
@@ -146,13 +150,18 @@ impl Canvas<'_> {
                 .filter(|next| next.y == at.y)
                 .map_or(at.x, |next| next.x);
             let row = self.passages.passage(index, position).row;
-            let labels = passages::labels(way, route, position).into_iter();
+            let labels = self.passages.labels(way, route, position).into_iter();
             labels.map(move |label| {
-                let is_beside = leg.strip.is_some() && !label.is_reason;
+                let is_beside = leg.strip.is_some() && label.row == 0;
+                let middle = if label.is_reason {
+                    end
+                } else {
+                    i32::midpoint(at.x, end)
+                };
                 let y = if leg.strip.is_some() {
                     at.y + label.row * size::ROW
                 } else if self.is_above(at.y) {
-                    size::MARGIN + (row + label.row) * size::ROW + size::ROW / 2
+                    self.margin + (row + label.row) * size::ROW + size::ROW / 2
                 } else {
                     let bottom = at.y + size::POD_HEIGHT + size::GAP;
                     bottom + (row + label.row) * size::ROW + size::ROW / 2
@@ -162,7 +171,7 @@ impl Canvas<'_> {
                     is_reason: label.is_reason,
                     y,
                     run: (at.x.min(end), at.x.max(end)),
-                    center: (!is_beside).then_some(end),
+                    center: (!is_beside).then_some(middle),
                 }
             })
         });

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::size;
+use super::size::Sizes;
 use crate::topology::{Node, Place, Topology};
 use crate::way::Way;
 
@@ -20,6 +20,7 @@ pub struct VisibleNode<'t> {
     pub pods: Vec<&'t Place>,
     /// Titles of the pods that are not shown.
     pub other_pods: Vec<&'t str>,
+    pub width: i32,
 }
 
 /// Nodes by how much of them is shown.
@@ -37,10 +38,11 @@ impl VisibleNode<'_> {
         self.pods.len() + usize::from(!self.other_pods.is_empty())
     }
 
-    pub fn width(&self) -> i32 {
+    fn with_width(mut self, sizes: &Sizes) -> Self {
         let columns = i32::try_from(self.columns().max(1)).unwrap_or(i32::MAX);
-        let inner = columns * (size::POD_WIDTH + size::POD_GAP) - size::POD_GAP;
-        inner.max(size::MIN_NODE_WIDTH) + 2 * size::PADDING
+        let inner = columns * (sizes.pod_width + sizes.pod_gap) - sizes.pod_gap;
+        self.width = inner.max(sizes.min_node_width) + 2 * sizes.padding;
+        self
     }
 }
 
@@ -50,8 +52,9 @@ pub fn visited(ways: &[Way]) -> BTreeSet<&str> {
     visits.map(|visit| visit.namespace.as_str()).collect()
 }
 
-/// Selects what to show within a width.
-pub fn select<'t>(topology: &'t Topology, visited: &BTreeSet<&str>, max_width: i32) -> Visible<'t> {
+/// Selects what to show within the largest width.
+pub fn select<'t>(topology: &'t Topology, visited: &BTreeSet<&str>, sizes: &Sizes) -> Visible<'t> {
+    let max_width = sizes.max_width - 2 * sizes.margin;
     let is_visited = |place: &Place| visited.contains(&*place.namespace);
     let is_needed = |node: &Node| is_visited(&node.place) || node.pods.iter().any(is_visited);
     let shown = |node: &'t Node, idle: usize| {
@@ -66,11 +69,13 @@ pub fn select<'t>(topology: &'t Topology, visited: &BTreeSet<&str>, max_width: i
             node,
             pods,
             other_pods,
+            width: 0,
         }
+        .with_width(sizes)
     };
     let width_of = |nodes: &[VisibleNode<'_>]| -> i32 {
-        let full = nodes.iter().map(|node| node.width() + size::NODE_GAP);
-        full.sum::<i32>() - size::NODE_GAP
+        let full = nodes.iter().map(|node| node.width + sizes.node_gap);
+        full.sum::<i32>() - sizes.node_gap
     };
     let (needed, idle): (Vec<&Node>, Vec<&Node>) =
         topology.nodes.iter().partition(|node| is_needed(node));

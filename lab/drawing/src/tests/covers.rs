@@ -1,9 +1,9 @@
 //! No mark and no label covers a name, a mark or a label.
 
 use super::tidy::{assert_tidy, distance};
-use crate::fixture::{cluster, endings, rewritten, ways};
+use crate::fixture::{cluster, endings, rewritten, through_internet, ways, with_internet};
 use crate::shape::{Drawing, MarkKind};
-use crate::{Topology, Way, WayEnd, draw};
+use crate::{Topology, Way, WayEnd, draw, draw_compact};
 
 /// Asserts that numbers and ends are on their ways.
 #[track_caller]
@@ -22,9 +22,10 @@ fn assert_marks_on_ways(drawing: &Drawing) {
 
 #[track_caller]
 fn check(topology: &Topology, ways: &[Way]) {
-    let drawing = draw(topology, ways);
-    assert_tidy(&drawing);
-    assert_marks_on_ways(&drawing);
+    for drawing in [draw(topology, ways), draw_compact(topology, ways)] {
+        assert_tidy(&drawing);
+        assert_marks_on_ways(&drawing);
+    }
 }
 
 #[test]
@@ -54,6 +55,19 @@ fn draw_rewrites_with_any_end_cover_nothing() {
     for way in endings(&all) {
         check(&topology, std::slice::from_ref(&way));
         check(&topology, &[all[0].clone(), way]);
+    }
+}
+
+#[test]
+fn draw_ways_through_balancer_cover_nothing() {
+    for balancers in [1, 4] {
+        let topology = with_internet(cluster(2, 1), balancers);
+        check(&topology, &[]);
+        for way in endings(&through_internet(rewritten())) {
+            for count in [1, 3] {
+                check(&topology, &vec![way.clone(); count]);
+            }
+        }
     }
 }
 
