@@ -110,7 +110,8 @@ impl Columns {
         let step = size::TUNNEL_WIDTH + size::GAP;
         let mut center = x + width - self.sizes.padding - size::TUNNEL_WIDTH / 2;
         for column in tunnels {
-            self.centers.insert(column, center);
+            let shift = tunnel_shift(passages.width(&column));
+            self.centers.insert(column, center + shift);
             center -= step;
         }
         let right = center + step / 2;
@@ -232,6 +233,13 @@ impl Columns {
             _ => self.centers.get(column).copied(),
         }
     }
+}
+
+/// Returns the distance of the tracks through a tunnel device from the centre of its box: they are on
+/// the right of the name.
+pub fn tunnel_shift(width_of_tracks: i32) -> i32 {
+    let shift = size::TUNNEL_WIDTH / 2 - size::PORT_GAP - width_of_tracks / 2;
+    shift.max(0)
 }
 
 fn is_veth_to(kind: &InterfaceKind, other: &str) -> bool {

@@ -70,7 +70,7 @@ fn place(room: &mut Room, kind: MarkKind, points: &[Point], corner: usize) -> Ma
     let along = along.chain(before.map(|pair| (pair[1], pair[0])));
     let mut candidates = std::iter::once(at)
         .chain(along.flat_map(|(from, to)| between(from, to)))
-        .chain(around(at));
+        .chain(std::iter::once_with(|| around(at)).flatten());
     let free = candidates.find(|at| room.is_free(&mark(*at).rect()));
     let mark = mark(free.unwrap_or(at));
     room.take(mark.rect());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::columns::Columns;
+use super::columns::{Columns, tunnel_shift};
 use super::passages::Passages;
 use super::ports::PortSite;
 use super::route::{Column, column_of};
@@ -319,8 +319,10 @@ impl Painter<'_> {
             let Some(column) = column_of(place, tunnel) else {
                 continue;
             };
+            let center = self.columns.center(&column).unwrap_or(inner.x);
+            let shift = tunnel_shift(self.passages.width(&column));
             let rect = Rect {
-                x: self.columns.center(&column).unwrap_or(inner.x) - size::TUNNEL_WIDTH / 2,
+                x: center - shift - size::TUNNEL_WIDTH / 2,
                 y: stack_y - size::TUNNEL_HEIGHT - size::GAP,
                 width: size::TUNNEL_WIDTH,
                 height: size::TUNNEL_HEIGHT,

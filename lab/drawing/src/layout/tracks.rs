@@ -80,7 +80,10 @@ impl Canvas<'_> {
                 course.push(corner);
             }
             if leg.is_encapsulated {
-                course.encapsulate(corner, Point { x, y });
+                let end = Point { x, y };
+                let last = course.tunnels.last().and_then(|tunnel| tunnel.last());
+                let cut = i32::from(last != Some(&corner)) * RADIUS;
+                course.encapsulate(corner.towards(end, cut), end);
             }
             course.push(Point { x, y });
             course.arrivals.push(course.points.len().checked_sub(1));
