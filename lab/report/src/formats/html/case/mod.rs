@@ -6,17 +6,15 @@ pub(crate) mod evidence;
 mod fixes;
 mod markdown;
 pub(super) mod shown;
+mod topology;
 
 use maud::{Markup, html};
 
-use super::packets::connections::{Connections, connections};
+use super::packets::connections::connections;
 use super::packets::{ladder, side_by_side, timeline};
 use crate::case_details::CaseDetails;
-use crate::drawing::ways;
 use answer::Answer;
 use evidence::FileLink;
-use svclab_diagnostic::printable::printable;
-use svclab_drawing::{Topology, draw, svg};
 
 /// Case with its files.
 #[derive(Debug, Clone)]
@@ -62,7 +60,7 @@ pub(super) fn section(id: &str, case: &CasePage) -> CaseSection {
             pre.copy { (markdown::render(&answer)) }
         }
         @if let Some(places) = &details.topology {
-            (topology(&details.result.case, places, &connections))
+            (topology::render(&details.result.case, places, &connections))
         }
         @if !details.stages.is_empty() {
             (ladder::render(id, details, &connections, start))
@@ -81,22 +79,4 @@ pub(super) fn section(id: &str, case: &CasePage) -> CaseSection {
 /// Returns the results of the first probe of a case, in one line.
 pub(super) fn headline(details: &CaseDetails) -> String {
     Answer::new(details, &connections(&details.stages)).headline
-}
-
-/// Draws the packets of the first connection.
-fn topology(case: &str, topology: &Topology, connections: &[Connections<'_>]) -> Markup {
-    let first = connections.first().map(|first| &first.explained.journey);
-    let ways = first.map(ways).unwrap_or_default();
-    let title = first.map_or_else(
-        || case.to_owned(),
-        |journey| format!("{case}: {} #{}", journey.probe, journey.number + 1),
-    );
-    let description = svg::describe(topology, &ways);
-    html! {
-        h2 { "Topology" }
-        div.drawing tabindex="0" role="region" aria-label="Topology" {
-            (svg::render_element(&draw(topology, &ways), &title, &description))
-        }
-        p.note { (printable(&description)) }
-    }
 }
