@@ -6,6 +6,7 @@
 
 mod accessibility;
 mod capture;
+mod flows;
 mod hostile;
 mod layout;
 mod navigation;
@@ -101,6 +102,11 @@ fn main() -> ExitCode {
         "single_case_is_shown",
         Layout::File,
         navigation::check_single_case,
+    ));
+    trials.push(trial(
+        "flows_that_differ_are_shown",
+        Layout::File,
+        flows::check,
     ));
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     // Ends chromedriver, and removes the reports.

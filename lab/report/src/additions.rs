@@ -6,6 +6,7 @@ use crate::case_additions::{CaseAdditions, ProbeFixes};
 use crate::case_details::CaseDetails;
 use svclab_experiment::why::Finding;
 use svclab_runner::results::CaseResult;
+use svclab_runner::results::flows::FlowTable;
 use svclab_runner::run::CaseEvidence;
 
 /// Additions to a report.
@@ -28,6 +29,8 @@ pub struct Answer {
     pub text: String,
     /// Answer as the JSON document that the command prints.
     pub json: String,
+    /// Tables of flows that are part of the answer.
+    pub tables: Vec<FlowTable>,
 }
 
 impl Additions {

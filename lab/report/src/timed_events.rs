@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::text::count;
 use svclab_journey::Frame;
 use svclab_journey::journey::Journey;
 use svclab_model::evidence::{
@@ -62,7 +64,7 @@ pub(crate) enum EventKind {
     Step,
     /// Health check of a load balancer.
     HealthCheck,
-    /// Packet that the kernel reported as dropped.
+    /// Packets that the kernel reported as dropped in one place for one reason.
     Drop,
     /// Line of a program's log.
     Log,
@@ -161,21 +163,30 @@ fn health_checks(
     checked.collect()
 }
 
+/// Finds the drops of a stage. Drops in one place for one reason are one event.
 fn drops(stage: &StageEvidence) -> Vec<TimedEvent> {
     let DropEvidence::Watched { dropped, .. } = &stage.drops else {
         return Vec::new();
     };
-    let events = dropped.iter().map(|packet| {
-        let place = packet.function.as_ref();
-        let place = place.map_or_else(String::new, |function| format!(" in {function}"));
-        TimedEvent {
-            time: packet.time,
-            until: None,
-            kind: EventKind::Drop,
-            source: packet.namespace.clone(),
-            text: format!("the kernel dropped a packet: {}{place}", packet.reason),
-        }
-    });
+    let mut groups: IndexMap<(&str, &str, Option<&str>), Vec<u64>> = IndexMap::new();
+    for packet in dropped {
+        let function = packet.function.as_deref();
+        let place = (packet.namespace.as_str(), packet.reason.as_str(), function);
+        groups.entry(place).or_default().push(packet.time);
+    }
+    let events = groups
+        .into_iter()
+        .map(|((source, reason, function), times)| {
+            let place = function.map_or_else(String::new, |function| format!(" in {function}"));
+            let packets = count(times.len(), "packet", "packets");
+            TimedEvent {
+                time: times.iter().copied().min().unwrap_or(0),
+                until: times.iter().copied().max().filter(|_| times.len() > 1),
+                kind: EventKind::Drop,
+                source: source.to_owned(),
+                text: format!("the kernel dropped {packets}: {reason}{place}"),
+            }
+        });
     events.collect()
 }
 
@@ -223,6 +234,7 @@ fn klog_time(line: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use svclab_model::evidence::DroppedPacket;
 
     #[test]
     fn klog_line_gets_time_near_case() {
@@ -253,6 +265,35 @@ mod tests {
             assert_eq!(klog_time(line), None, "{line}");
         }
         assert_eq!(klog_time("E0101 00:00:00.000001 1 x.go:1] t"), Some(1000));
+    }
+
+    #[test]
+    fn drops_in_one_place_are_one_event() {
+        let drop = |time, reason: &str| DroppedPacket {
+            time,
+            namespace: "node-1".to_owned(),
+            interface: None,
+            reason: reason.to_owned(),
+            function: Some("ip_rcv".to_owned()),
+            packet: Vec::new(),
+        };
+        let dropped = vec![
+            drop(5, "IP_RPFILTER"),
+            drop(6, "NO_SOCKET"),
+            drop(9, "IP_RPFILTER"),
+        ];
+        let stage = StageEvidence {
+            drops: DropEvidence::Watched { missed: 0, dropped },
+            ..StageEvidence::default()
+        };
+        let found = drops(&stage);
+        let found: Vec<_> = found
+            .iter()
+            .map(|event| (event.time, event.until, &*event.text))
+            .collect();
+        let several = "the kernel dropped 2 packets: IP_RPFILTER in ip_rcv";
+        let one = "the kernel dropped 1 packet: NO_SOCKET in ip_rcv";
+        assert_eq!(found, [(5, Some(9), several), (6, None, one)]);
     }
 
     #[test]

@@ -98,6 +98,7 @@ pub(crate) fn answer(
         command: command_line(),
         text: anstream::adapter::strip_str(text).to_string(),
         json: json + "\n",
+        tables: Vec::new(),
     })
 }
 

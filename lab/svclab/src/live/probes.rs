@@ -195,6 +195,7 @@ impl RunningLab {
                     command,
                     text: anstream::adapter::strip_str(&text).to_string(),
                     json: String::new(),
+                    tables: Vec::new(),
                 };
                 let page = probed.render(answer).map_err(|error| RunError {
                     kind: ErrorKind::Bug,

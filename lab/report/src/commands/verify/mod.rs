@@ -1,5 +1,6 @@
 //! Renders the result of a verification as text.
 
+mod flow_table;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -17,6 +18,8 @@ use svclab_experiment::verify::{
     ChangedFlow, FlowShift, NotCompared, RulesDiffer, Share, SharesDiffer, ShiftTimes, SideInfo,
     SideName, Verification,
 };
+
+pub use flow_table::changed_flows;
 
 /// Labels of the two sides.
 const AGAINST: &str = "against";

@@ -208,3 +208,22 @@ fn render_text_equal_sides_match_snapshot() {
     };
     insta::assert_snapshot!(render_text(&alike, true, false));
 }
+
+#[test]
+fn changed_flows_have_column_for_each_side() {
+    let mut verification = document();
+    let table = changed_flows(&verification).expect("a table");
+    let names: Vec<&str> = table.flows.iter().map(|row| row.flow.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "node-port/policy=Cluster/call",
+            "service-changes/oneLeaves/askAsOneLeaves"
+        ]
+    );
+    let seen = |cell: usize| &table.flows[0].cells[cell].outcomes[0].seen.verdicts;
+    assert_eq!(seen(0).len(), 1);
+    assert!(seen(1).contains(&Verdict::Timeout));
+    verification.changed.clear();
+    assert_eq!(changed_flows(&verification), None);
+}

@@ -70,6 +70,19 @@ function addCopyButtons(root) {
   }
 }
 
+// Lets the box above a table of flows hide the rows whose columns agree.
+function addDifferingFilters() {
+  for (const label of document.querySelectorAll(".differing")) {
+    label.hidden = false;
+    const rows = label.nextElementSibling.querySelectorAll("tbody tr:not(.differs)");
+    label.addEventListener("change", ({ target }) => {
+      for (const row of rows) {
+        row.hidden = target.checked;
+      }
+    });
+  }
+}
+
 // Lets the buttons of a timeline show only the packets and events of a period.
 function addPeriods(root) {
   for (const periods of root.querySelectorAll(".periods")) {
@@ -160,6 +173,7 @@ if (filter) {
 }
 addCopyButtons(document);
 addPeriods(document);
+addDifferingFilters();
 addEventListener("hashchange", showTarget);
 if (run && sections.length === 1 && !location.hash) {
   // The table of one case is only an entry of the history if a link points to it.

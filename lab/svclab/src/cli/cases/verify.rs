@@ -18,8 +18,8 @@ use svclab_experiment::verify::{
     CasePair, FailedCase, PreparedPairs, Side, SideName, Verification, VersionError, prepare_pairs,
     read_version, verify,
 };
-use svclab_report::Additions;
-use svclab_report::verify::render_text;
+use svclab_report::verify::{changed_flows, render_text};
+use svclab_report::{Additions, Answer};
 use svclab_runner::kernel::Host;
 use svclab_runner::run::{InvalidLab, LabResult, Prepared, RunOptions, SelectedLab};
 
@@ -59,7 +59,10 @@ pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Co
     verification.failed.extend(wrong);
     let text = render_text(&verification, arguments.verbose, has_colour_on_stdout());
     if let Some(report) = report {
-        let answer = answer("svclab verify".to_owned(), &text, &verification)?;
+        let answer = Answer {
+            tables: changed_flows(&verification).into_iter().collect(),
+            ..answer("svclab verify".to_owned(), &text, &verification)?
+        };
         let sides = changed_sides(pairs, &verification);
         let (cases, additions) = explain_sides(sides, true, &options)?;
         let additions = Additions {

@@ -11,7 +11,7 @@ pub(in crate::formats::html) const MAX_CONNECTIONS: usize = 12;
 /// Maximum number of shown packets of a connection that failed, and of one that succeeded: the
 /// handshake, data, and their acknowledgements.
 const MAX_PACKETS: usize = 24;
-const MAX_PACKETS_OF_SUCCESS: usize = 8;
+const MAX_PACKETS_OF_SUCCESS: usize = 6;
 
 /// Connections that went alike.
 pub(in crate::formats::html) struct Connections<'a> {

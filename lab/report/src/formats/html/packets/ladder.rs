@@ -86,7 +86,7 @@ fn connection(
                             &Shown { id: packet_id(&id, number), number: number + 1, packet, journey },
                             &lanes,
                             [start, opened],
-                            (details, connections.frame(details, number)),
+                            connections.frame(details, number),
                             &html! {
                                 @if !group.retransmissions.is_empty() {
                                     (retransmissions(&id, &group.retransmissions, [start, opened]))
@@ -96,6 +96,7 @@ fn connection(
                     }
                 }
                 @if omitted > 0 { p.note { (omitted) " more packets are in the capture." } }
+                (tracked(connections, &details.entries))
             }
         }
     }
@@ -121,7 +122,7 @@ fn packet_rows(
     shown: &Shown<'_>,
     lanes: &[String],
     [start, opened]: [u64; 2],
-    (details, frame): (&CaseDetails, Option<&[u8]>),
+    frame: Option<&[u8]>,
     retransmissions: &Markup,
 ) -> Markup {
     let Shown {
@@ -160,7 +161,7 @@ fn packet_rows(
                             }
                         }
                     }
-                    (hop_detail(hop, &details.entries, next.is_none().then_some(&packet.end)))
+                    (hop_detail(hop, next.is_none().then_some(&packet.end)))
                 }
             }
             (retransmissions)
@@ -230,11 +231,7 @@ fn kernel_time(nanoseconds: u64) -> String {
 }
 
 /// Renders what a place did with a packet, and why it ended there.
-fn hop_detail(hop: &Hop, entries: &TrackedConnections, end: Option<&PathEnd>) -> Markup {
-    let tracked = entries.conntrack.iter();
-    let tracked = tracked.filter(|entry| is_tracked_by(hop, entry));
-    let balanced = entries.ipvs.iter();
-    let balanced = balanced.filter(|entry| is_balanced_by(hop, entry));
+fn hop_detail(hop: &Hop, end: Option<&PathEnd>) -> Markup {
     let (ingress, egress) = (interfaces(hop, false), interfaces(hop, true));
     html! {
         div.detail {
@@ -246,13 +243,39 @@ fn hop_detail(hop: &Hop, entries: &TrackedConnections, end: Option<&PathEnd>) ->
             @if let Some(by) = render_rewrite(hop) {
                 p.became { (hop.before) " becomes " (hop.after) " " (printable(&by)) }
             }
-            @for entry in tracked { p.tracked { "conntrack afterwards: " (describe_tracked(entry)) } }
-            @for entry in balanced { p.tracked { "IPVS afterwards: " (describe_balanced(entry)) } }
             @if let Some(end) = end { (drop_reason(end)) }
             @if hop.matches.is_empty() {
-                p.note { "No rule matched, or the rules were not traced." }
+                p.note { "No rule was seen." }
             } @else {
                 ol.rules { @for step in &hop.matches { (rule(step)) } }
+            }
+        }
+    }
+}
+
+/// Renders the entries of conntrack and IPVS that the shown packets of a connection belong to.
+fn tracked(connections: &Connections<'_>, entries: &TrackedConnections) -> Markup {
+    let packets = connections.shown_packets();
+    let hops: Vec<&Hop> = packets.flat_map(|packet| &packet.hops).collect();
+    let conntrack = entries.conntrack.iter();
+    let conntrack = conntrack.filter(|entry| hops.iter().any(|hop| is_tracked_by(hop, entry)));
+    let ipvs = entries.ipvs.iter();
+    let ipvs = ipvs.filter(|entry| hops.iter().any(|hop| is_balanced_by(hop, entry)));
+    let lines: Vec<String> = conntrack
+        .map(|entry| {
+            format!(
+                "{}: conntrack: {}",
+                entry.namespace,
+                describe_tracked(entry)
+            )
+        })
+        .chain(ipvs.map(|entry| format!("{}: IPVS: {}", entry.namespace, describe_balanced(entry))))
+        .collect();
+    html! {
+        @if !lines.is_empty() {
+            details.tracked {
+                summary { "Tracked connections, after the packets" }
+                ul { @for line in &lines { li { (printable(line)) } } }
             }
         }
     }
@@ -301,15 +324,16 @@ fn describe_balanced(entry: &IpvsConnection) -> String {
 
 fn rule(step: &RuleMatch) -> Markup {
     let text = step.rule.as_ref().or(step.target.as_ref());
+    let class = step.dropped.then_some("dropped");
     html! {
-        li.dropped[step.dropped] {
+        li class=[class] {
             code {
                 (printable(&step.table)) " " (printable(&step.chain))
                 @if let Some(number) = step.number { " " (number) }
                 @if let Some(text) = text { ": " (printable(text)) }
             }
+            @if let Some(packets) = step.packets { " (" (count(packets, "packet", "packets")) " in all)" }
             @if !step.entries.is_empty() { " [" (printable(&step.entries.join("; "))) "]" }
-            @if let Some(packets) = step.packets { span.note { " (" (count(packets, "packet", "packets")) " in all)" } }
             @if step.mark != 0 { " mark " (format!("{:#x}", step.mark)) }
             @if let Some(service) = &step.service { " of service " (printable(service)) }
             @if step.dropped { strong { " dropped the packet" } }

@@ -14,6 +14,9 @@ pub(super) fn render(run: &str, table: &FlowTable) -> Markup {
             (printable(&label))
             @if !run.is_empty() { " (" (printable(run)) ")" }
         }
+        @if table.flows.iter().any(|flow| flow.differs) {
+            label.differing hidden { input type="checkbox"; " Only rows with ≠" }
+        }
         div.scroll tabindex="0" role="region" aria-label=(printable(&label)) {
             table.flows {
                 thead {

@@ -57,6 +57,7 @@ pub(super) fn render(
             @if let Some(answer) = answer { pre.text { (printable(&answer.text)) } }
             @if let Some(compared) = compared { (comparison::render(compared, rows)) }
             @if answer.is_none() || !rows.is_empty() { (table(rows, runs.len() > 1)) }
+            @for table in answer.iter().flat_map(|answer| &answer.tables) { (flows::render("", table)) }
             @for run in runs { @for table in &run.document.flows { (flows::render(run.label, table)) } }
         }
     }

@@ -98,6 +98,16 @@ pub(in crate::formats::html) fn render(
     }
 }
 
+/// Renders microseconds as whole milliseconds, or as seconds.
+fn short_time(micros: u64) -> String {
+    let millis = micros / 1000;
+    if millis < 1000 {
+        format!("{millis} ms")
+    } else {
+        format!("{}.{:03} s", millis / 1000, millis % 1000)
+    }
+}
+
 fn rows(section: &str, details: &CaseDetails, connections: &[Connections<'_>]) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     let events = &details.timed_events.events;
@@ -188,7 +198,7 @@ fn drawing(rows: &[Row], placed: &Placed) -> Markup {
             @for period in &placed.periods {
                 @let left = NAMES + period.left;
                 rect x=(left - 8) y=(HEAD - 4) width=(period.right - period.left + 16) height=(height - HEAD + 4) rx="4" {}
-                text x=(left - 8) y="12" { (millis(period.from)) }
+                text x=(left - 8) y="12" { (short_time(period.from)) }
             }
             @for (index, row) in rows.iter().enumerate() {
                 @let y = HEAD + ROW * i32::try_from(index).unwrap_or(0) + ROW / 2;
@@ -227,10 +237,10 @@ fn render_mark(mark: &RowMark, x: i32, y: i32) -> Markup {
 }
 
 fn button(period: &Period) -> Markup {
-    let (from, until) = (millis(period.from), millis(period.until));
+    let (from, until) = (short_time(period.from), short_time(period.until));
     html! {
         button type="button" aria-pressed="false" data-from=(period.from) data-until=(period.until) {
-            @if period.from == period.until { (from) } @else { (from) " to " (until) }
+            @if from == until { (from) } @else { (from) " to " (until) }
             " (" (period.marks) ")"
         }
     }
@@ -250,11 +260,12 @@ fn list_item(event: &TimedEvent, start: u64) -> Markup {
                 EventKind::Log => { (printable(&event.source)) ": " code { (printable(&event.text)) } },
                 EventKind::HealthCheck | EventKind::Drop => {
                     (printable(&event.source)) ": " (printable(&event.text))
+                    @if let Some(until) = event.until { ", the last at " (millis(micros(until, start))) }
                 },
             }
         }
     }
 }
 
-/// The distance of periods leaves room for their times.
-const _: () = assert!(CUT > 2 * 8);
+/// The distance of periods leaves room for a time of 8 characters of 7 px.
+const _: () = assert!(CUT > 8 * 7);

@@ -5,7 +5,7 @@
 const IDLE_US: u64 = 120_000;
 
 /// Width of a cut in pixels.
-pub(super) const CUT: i32 = 44;
+pub(super) const CUT: i32 = 64;
 
 /// Width of all linear parts together in pixels, before marks of one row are moved apart.
 const WIDTH: u64 = 760;
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn place_cuts_idle_time() {
         let placed = place(&marks(&[(0, 0), (1000, 0), (1_001_000, 0), (1_002_000, 1)]));
-        assert_eq!(placed.positions, [0, 380, 424, 804]);
+        assert_eq!(placed.positions, [0, 380, 444, 824]);
         let periods: Vec<_> = placed
             .periods
             .iter()
