@@ -87,7 +87,7 @@ pub fn check(shared: &Shared, layout: Layout) {
     assert_eq!(visible(), json!([["first ≠", true], ["second", false]]));
     let text = browser.run("return document.querySelector('.flows').textContent;", &[]);
     let text = text.as_str().expect("a text");
-    for expected in ["timeout", "connected", "the rule drops the packet"] {
+    for expected in ["timeout", "web from client", "the rule drops the packet"] {
         assert!(text.contains(expected), "{text}");
     }
     let field = browser.run("return document.querySelector('.differing input');", &[]);

@@ -81,6 +81,19 @@ fn bisect_s2_cases_finds_surplus_rule() {
     assert_eq!(answer, text);
     assert_output_snapshot!(trials.trim_start());
     assert!(file("index.html").contains("svclab bisect"));
+    // The bad side is beside the good one.
+    let sides = std::fs::read_dir(report.join("canal-stale-rule")).expect("a directory");
+    let sides: Vec<_> = sides.map(|side| side.expect("an entry").path()).collect();
+    assert_eq!(sides.len(), 2, "{sides:?}");
+    let is_bad = |side: &&std::path::PathBuf| side.to_string_lossy().contains("stale=present");
+    let bad = sides.iter().find(is_bad).expect("the bad side");
+    let page = std::fs::read_to_string(bad.join("index.html")).expect("a file");
+    let (_, beside) = page
+        .split_once("Beside another case")
+        .expect("a comparison");
+    for part in ["(good)", "side: good instead of bad", "no packet came here"] {
+        assert!(beside.contains(part), "{part}: {beside}");
+    }
     let document: Value = serde_json::from_str(&file("answer.json")).expect("JSON");
     assert_matches_schema(&document, include_str!("../../schema/bisection.v1.json"));
     let found = &document["breaks"][0][0];

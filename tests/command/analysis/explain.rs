@@ -3,7 +3,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 use svclab_test_support::can_trace_drops;
@@ -15,17 +15,32 @@ use crate::support::{LAB, assert_matches_schema, project, run, stderr, stdout, s
 /// The node-to-service probe of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
-/// Ends 0.5 s after a retransmission, so that the number of retransmissions is certain.
+/// Ends 0.5 s after a retransmission.
 const MAX_WAIT_ARGUMENT: &str = "--max-wait=2500ms";
+
+/// Returns an explanation without what differs between runs. A busy machine ends a probe late, after
+/// more retransmissions.
+fn explanation(output: &Output) -> String {
+    let text = normalized(&stdout(output));
+    let lines = text
+        .lines()
+        .map(|line| match line.trim_start().strip_prefix("and ") {
+            Some(rest) if rest.contains("more packets (-v") => {
+                "  and N more packets (-v shows them)"
+            }
+            _ => line,
+        });
+    lines.collect::<Vec<_>>().join("\n")
+}
 
 #[test]
 fn explain_stale_rule_case_names_rule_and_rp_filter() {
     let output = run(&["explain", "--kernel=host", MAX_WAIT_ARGUMENT, STALE]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     if can_trace_drops() {
-        insta::assert_snapshot!("by_the_kernel", normalized(&stdout(&output)));
+        insta::assert_snapshot!("by_the_kernel", explanation(&output));
     } else {
-        insta::assert_snapshot!("by_counters", normalized(&stdout(&output)));
+        insta::assert_snapshot!("by_counters", explanation(&output));
     }
 }
 
@@ -60,7 +75,7 @@ fn explain_without_privileges_uses_counters() {
         .output()
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    insta::assert_snapshot!("by_counters", normalized(&stdout(&output)));
+    insta::assert_snapshot!("by_counters", explanation(&output));
 }
 
 /// The third write-up: a node without local endpoint drops connections of its pods to the ingress's
@@ -79,10 +94,7 @@ fn explain_no_local_endpoint_names_dropping_rule() {
             &case,
         ]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        insta::assert_snapshot!(
-            format!("local_ingress_{probe}"),
-            normalized(&stdout(&output))
-        );
+        insta::assert_snapshot!(format!("local_ingress_{probe}"), explanation(&output));
     }
 }
 
@@ -103,7 +115,7 @@ fn explain_no_local_endpoint_nftables_names_map_entry() {
         ]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let name = format!("local_ingress_nftables_{probe}");
-        insta::assert_snapshot!(name, normalized(&stdout(&output)));
+        insta::assert_snapshot!(name, explanation(&output));
     }
 }
 

@@ -106,7 +106,9 @@ pub(crate) fn explain_sides(
     options: &RunOptions,
 ) -> Result<(Vec<ReportedCase>, HashMap<String, CaseAdditions>), CliError> {
     let named = sides.into_iter().map(|(mut prepared, side)| {
-        prepared.case.id = format!("{} ({side})", prepared.case.id);
+        for name in [&mut prepared.case.id, &mut prepared.cli_name] {
+            *name = format!("{name} ({side})");
+        }
         (prepared, side)
     });
     let (cases, sides): (Vec<Prepared>, Vec<&str>) = named.unzip();
