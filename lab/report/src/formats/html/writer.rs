@@ -38,10 +38,11 @@ impl<W: Write> Writer for HtmlWriter<W> {
             Event::CaseEnded { result, evidence } => {
                 let seen = evidence.as_deref();
                 let details = self.additions.details(result, seen, &self.rerun_command);
-                let files = seen.map_or_else(Vec::new, |seen| {
+                let files = seen.map(|seen| {
                     let (details, seen) = shown_only(&details, seen);
                     embedded_files(&details, &seen)
                 });
+                let files = files.transpose()?.unwrap_or_default();
                 let case = CasePage {
                     has_reduced_files: seen.is_some(),
                     ..CasePage::new(details, files)

@@ -47,24 +47,25 @@ pub(super) fn render(files: &[FileLink], are_reduced: bool, lab: Option<&str>) -
 }
 
 /// Returns the files of a case as data URLs, compressed.
+///
+/// # Errors
+///
+/// When a file cannot be encoded.
 pub(in crate::formats::html) fn embedded_files(
     details: &CaseDetails,
     seen: &CaseEvidence,
-) -> Vec<FileLink> {
-    let capture = compressed(|out| write_capture(out, seen));
+) -> io::Result<Vec<FileLink>> {
+    let capture = compressed(|out| write_capture(out, seen))?;
     let evidence = compressed(|out| {
         let mut out = PrintableWriter::new(out, TextKind::Json);
         serde_json::to_writer(&mut out, &EvidenceDocument::new(details, seen))?;
         out.flush()
-    });
+    })?;
     let files = [
         ("capture.pcapng.gz", capture),
         ("evidence.json.gz", evidence),
     ];
-    let links = files
-        .into_iter()
-        .filter_map(|(name, file)| Some(embedded(name, &file.ok()?)));
-    links.collect()
+    Ok(files.map(|(name, file)| embedded(name, &file)).into())
 }
 
 /// Returns a compressed file as a data URL.
