@@ -16,6 +16,7 @@ pub mod text;
 mod topology;
 mod way;
 
+pub use layout::annotations::texts::fit;
 pub use layout::shape;
 pub use layout::{draw, draw_compact};
 pub use steps::{Step, steps};

@@ -6,7 +6,7 @@ use maud::{Markup, PreEscaped, html};
 
 use svclab_diagnostic::printable::printable;
 
-use crate::layout::texts::{self, Names};
+use crate::layout::annotations::texts::{self, Names};
 use crate::shape::{Area, AreaKind, Drawing, Label, Mark, MarkKind, Point, RADIUS, Rect, Track};
 use crate::steps::describe_end;
 use crate::topology::Topology;

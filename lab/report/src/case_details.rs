@@ -13,7 +13,7 @@ use crate::shown_frames::{ShownFrame, shown_frames};
 use crate::text::shell_quote;
 use crate::timed_events::TimedEvents;
 use svclab_drawing::Topology;
-use svclab_journey::journey::Hop;
+use svclab_journey::journey::{Hop, PacketPath};
 use svclab_model::evidence::{AddressPair, ConntrackEntry, Evidence, IpvsConnection};
 use svclab_runner::results::CaseResult;
 use svclab_runner::run::CaseEvidence;
@@ -176,20 +176,33 @@ impl TrackedConnections {
         for (stage, seen) in stages.iter().zip(&evidence.stages) {
             let shown = stage.groups().into_iter();
             let packets = shown.flat_map(|(explained, _)| &explained.journey.packets);
-            let hops: Vec<&Hop> = packets.flat_map(|packet| &packet.hops).collect();
-            let conntrack = seen.conntrack.iter();
-            let own = conntrack.filter(|entry| hops.iter().any(|hop| is_tracked_by(hop, entry)));
-            entries.conntrack.extend(own.cloned());
-            let ipvs = seen.ipvs_connections.iter();
-            let own = ipvs.filter(|entry| hops.iter().any(|hop| is_balanced_by(hop, entry)));
-            entries.ipvs.extend(own.cloned());
+            let own = Self::of_packets(packets, &seen.conntrack, &seen.ipvs_connections);
+            entries.conntrack.extend(own.conntrack);
+            entries.ipvs.extend(own.ipvs);
         }
         entries
+    }
+
+    /// Selects the entries that packets belong to.
+    pub(crate) fn of_packets<'p>(
+        packets: impl Iterator<Item = &'p PacketPath>,
+        conntrack: &[ConntrackEntry],
+        ipvs: &[IpvsConnection],
+    ) -> Self {
+        let hops: Vec<&Hop> = packets.flat_map(|packet| &packet.hops).collect();
+        let conntrack = conntrack.iter();
+        let conntrack = conntrack.filter(|entry| hops.iter().any(|hop| is_tracked_by(hop, entry)));
+        let ipvs = ipvs.iter();
+        let ipvs = ipvs.filter(|entry| hops.iter().any(|hop| is_balanced_by(hop, entry)));
+        Self {
+            conntrack: conntrack.cloned().collect(),
+            ipvs: ipvs.cloned().collect(),
+        }
     }
 }
 
 /// Whether a packet belongs to an entry of conntrack where it passed a namespace.
-pub(crate) fn is_tracked_by(hop: &Hop, entry: &ConntrackEntry) -> bool {
+fn is_tracked_by(hop: &Hop, entry: &ConntrackEntry) -> bool {
     let flows = [hop.before, hop.after];
     entry.namespace == hop.namespace
         && [entry.original, entry.reply]
@@ -198,7 +211,7 @@ pub(crate) fn is_tracked_by(hop: &Hop, entry: &ConntrackEntry) -> bool {
 }
 
 /// Whether a packet belongs to a connection of IPVS where it passed a namespace.
-pub(crate) fn is_balanced_by(hop: &Hop, entry: &IpvsConnection) -> bool {
+fn is_balanced_by(hop: &Hop, entry: &IpvsConnection) -> bool {
     let is_request = |flow: AddressPair| {
         flow.source == entry.client
             && [entry.virtual_server, entry.real_server].contains(&flow.destination)

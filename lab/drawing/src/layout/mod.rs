@@ -5,30 +5,27 @@
 //! interface a column of its own, so that no two parts of ways lie on each other. Names of
 //! interfaces, marks and labels are placed last, each where nothing else is.
 
+pub mod annotations;
 mod columns;
 mod compact;
-mod labels;
-mod marks;
 mod passages;
 mod places;
-mod ports;
-mod reduced;
-mod room;
 mod route;
 pub mod shape;
+mod sites;
 mod size;
 mod strip;
-pub mod texts;
 mod tracks;
 mod visible;
 mod wires;
 
 use std::collections::BTreeMap;
 
+use annotations::room::Room;
+use annotations::{labels, marks, ports};
 use columns::Columns;
 use passages::Passages;
 use places::Painter;
-use room::Room;
 use route::Route;
 use shape::{Area, AreaKind, Drawing, Mark, Rect, Track};
 use size::Sizes;
@@ -47,7 +44,7 @@ pub fn draw(topology: &Topology, ways: &[Way]) -> Drawing {
 /// without texts: see [`crate::steps()`].
 #[must_use]
 pub fn draw_compact(topology: &Topology, ways: &[Way]) -> Drawing {
-    let reduced = reduced::reduce(topology, ways);
+    let reduced = compact::reduced::reduce(topology, ways);
     let sizes = compact::sizes(&reduced.topology);
     let mut drawing = draw_with(&sizes, &reduced.topology, &reduced.ways);
     if !reduced.others.is_empty() {

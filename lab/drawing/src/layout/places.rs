@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::columns::{Columns, tunnel_shift};
 use super::passages::Passages;
-use super::ports::PortSite;
 use super::route::{Column, column_of};
 use super::shape::{Area, AreaKind, Drawing, Rect};
+use super::sites::PortSite;
 use super::size::{self, Sizes};
 use super::strip::{Strip, Zone};
 use super::visible::{Visible, VisibleNode};

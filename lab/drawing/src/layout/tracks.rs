@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::columns::Columns;
-use super::labels::LabelSite;
 use super::passages::Passages;
 use super::route::{Column, Leg, Route};
 use super::shape::{Point, RADIUS, Rect};
+use super::sites::LabelSite;
 use super::size;
 use super::strip::{Strip, Zone};
 use crate::way::Way;

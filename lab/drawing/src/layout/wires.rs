@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::places::Painter;
-use super::ports::PortSite;
 use super::route::column_of;
 use super::shape::{Point, Rect, Wire};
+use super::sites::PortSite;
 use super::strip::{Strip, Zone};
 use crate::topology::{InterfaceKind, Place};
 

@@ -1,6 +1,6 @@
 //! Checks the geometry of drawings.
 
-use crate::layout::texts;
+use crate::layout::annotations::texts;
 use crate::shape::{Drawing, Point, Rect};
 
 /// Asserts that everything is inside of the drawing, that areas are inside of each other or apart,

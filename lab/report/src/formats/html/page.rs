@@ -161,9 +161,7 @@ impl Page {
         }
         // A page about one case is complete without its script.
         let only = match sections.as_slice() {
-            [(_, section, pairing)] if self.cases.len() == 1 => {
-                Some(decompressed(section)? + &pairing.clone().unwrap_or_default())
-            }
+            [(_, section, _)] if self.cases.len() == 1 => Some(decompressed(section)?),
             _ => None,
         };
         let body = html! {

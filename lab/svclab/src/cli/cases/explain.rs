@@ -105,27 +105,25 @@ pub(crate) fn explain_sides(
     judged: bool,
     options: &RunOptions,
 ) -> Result<(Vec<ReportedCase>, HashMap<String, CaseAdditions>), CliError> {
+    let mut side_of = HashMap::new();
     let named = sides.into_iter().map(|(mut prepared, side)| {
         for name in [&mut prepared.case.id, &mut prepared.cli_name] {
             *name = format!("{name} ({side})");
         }
-        (prepared, side)
+        side_of.insert(prepared.case.id.clone(), side.to_owned());
+        prepared
     });
-    let (cases, sides): (Vec<Prepared>, Vec<&str>) = named.unzip();
+    let named = named.collect();
     let mut explained = Vec::new();
-    let mut side_of = HashMap::new();
-    for (result, side) in explain_cases(cases, options)?.into_iter().zip(sides) {
+    for result in explain_cases(named, options)? {
         match result {
-            Ok(case) => {
-                side_of.insert(case.prepared.case.id.clone(), side);
-                explained.push(case);
-            }
+            Ok(case) => explained.push(case),
             Err((case, error)) => print_case_error(&case, &error),
         }
     }
     let (cases, mut additions) = reported_cases(explained, judged);
     for (case, additions) in &mut additions {
-        additions.side = side_of.get(case).map(|side| (*side).to_owned());
+        additions.side = side_of.remove(case);
     }
     Ok((cases, additions))
 }

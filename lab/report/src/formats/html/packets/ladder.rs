@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use data_encoding::HEXLOWER;
 use maud::{Markup, html};
 
-use super::connections::{Connections, MAX_CONNECTIONS};
+use super::connections::{Connections, MAX_CONNECTIONS, PacketGroup};
 use super::lanes::lanes;
 use super::{micros, millis};
-use crate::case_details::{CaseDetails, TrackedConnections, is_balanced_by, is_tracked_by};
+use crate::case_details::{CaseDetails, TrackedConnections};
 use crate::drawing::describe_end_with_rule;
 use crate::text::conclusion::render_rewrite;
 use crate::text::journey::interfaces;
@@ -51,13 +51,17 @@ fn connection(
 ) -> Markup {
     let explained = connections.explained;
     let journey = &explained.journey;
-    let lanes = lanes(details.topology.as_ref(), journey);
-    let opened = journey.packets.first().map_or(0, |packet| packet.time);
+    let ladder = Ladder {
+        id: connections.id(section),
+        lanes: lanes(details.topology.as_ref(), journey),
+        journey,
+        start,
+        opened: journey.packets.first().map_or(0, |packet| packet.time),
+    };
     let alike = connections.count - 1;
-    let id = connections.id(section);
     let omitted = journey.packets.len() - connections.shown_packets().count();
     html! {
-        details.connection #(id) open[explained.failing] {
+        details.connection #(ladder.id) open[explained.failing] {
             summary {
                 (printable(&journey.probe)) " #" (journey.number + 1) ": "
                 strong { (journey.verdict) }
@@ -68,31 +72,20 @@ fn connection(
             @if journey.packets.is_empty() {
                 p.note { "No packet was sent." }
             } @else {
-                p.note { "First packet at " (kernel_time(opened)) " by the clock of the kernel." }
+                p.note { "First packet at " (kernel_time(ladder.opened)) " by the clock of the kernel." }
                 div.scroll tabindex="0" role="region" aria-label={
                     "Packets of " (printable(&journey.probe)) " #" (journey.number + 1)
                     @if let Some(step) = connections.step { " after step " (printable(step)) }
                 } {
-                    div.ladder.(format!("n{}", lanes.len().min(MAX_LANES))) {
-                        @for (index, lane) in lanes.iter().enumerate() {
+                    div.ladder.(ladder.class()) {
+                        @for (index, lane) in ladder.lanes.iter().enumerate() {
                             div.lane.(column(index)) {
                                 (printable(lane.strip_prefix("pod/").unwrap_or(lane)))
                             }
                         }
                     }
                     @for group in connections.packet_groups() {
-                        @let (number, packet) = group.first;
-                        (packet_rows(
-                            &Shown { id: packet_id(&id, number), number: number + 1, packet, journey },
-                            &lanes,
-                            [start, opened],
-                            connections.frame(details, number),
-                            &html! {
-                                @if !group.retransmissions.is_empty() {
-                                    (retransmissions(&id, &group.retransmissions, [start, opened]))
-                                }
-                            },
-                        ))
+                        (ladder.packet(&group, connections.frame(details, group.first.0)))
                     }
                 }
                 @if omitted > 0 { p.note { (omitted) " more packets are in the capture." } }
@@ -106,86 +99,95 @@ fn column(index: usize) -> String {
     format!("c{}", index.min(MAX_LANES - 1) + 1)
 }
 
-/// Packet of a connection.
-struct Shown<'p> {
-    /// Identifier of its element.
+/// Ladder of a connection.
+struct Ladder<'j> {
+    /// Identifier of the connection.
     id: String,
-    /// Number in its connection, from 1.
-    number: usize,
-    packet: &'p PacketPath,
-    journey: &'p Journey,
+    lanes: Vec<String>,
+    journey: &'j Journey,
+    /// Time at which the timeline starts.
+    start: u64,
+    /// Time of the first packet.
+    opened: u64,
 }
 
-/// Renders a packet with its bytes. `start` is the time at which the timeline starts, and `opened`
-/// that of the first packet of the connection.
-fn packet_rows(
-    shown: &Shown<'_>,
-    lanes: &[String],
-    [start, opened]: [u64; 2],
-    frame: Option<&[u8]>,
-    retransmissions: &Markup,
-) -> Markup {
-    let Shown {
-        id,
-        number,
-        packet,
-        journey,
-    } = shown;
-    let direction = if packet.direction { "request" } else { "reply" };
-    let lane = |hop: &Hop| {
-        lanes
-            .iter()
-            .position(|lane| *lane == hop.namespace)
-            .unwrap_or(0)
-    };
-    let is_lost = !matches!(packet.end, PathEnd::Delivered);
-    html! {
-        div.packet.(direction) #(id) data-at=(micros(packet.time, start)) {
-            p.kind {
-                a href={ "#" (id) } aria-label={ "Link to packet " (number) } { "#" (number) } " "
-                (packet.kind.label()) (if packet.direction { " out" } else { " back" })
-                @if packet.retransmission_of.is_some() { ", retransmission" }
-                span.when {
-                    " after " (millis(micros(packet.time, opened)))
-                    @if let Some(header) = packet.header { ", " (header.length) " bytes, TTL " (header.ttl) }
+impl Ladder<'_> {
+    fn class(&self) -> String {
+        format!("n{}", self.lanes.len().min(MAX_LANES))
+    }
+
+    fn lane(&self, hop: &Hop) -> usize {
+        let mut lanes = self.lanes.iter();
+        lanes.position(|lane| *lane == hop.namespace).unwrap_or(0)
+    }
+
+    fn id(&self, index: usize) -> String {
+        packet_id(&self.id, index)
+    }
+
+    /// Returns the microseconds since the start of the timeline.
+    fn at(&self, packet: &PacketPath) -> u64 {
+        micros(packet.time, self.start)
+    }
+
+    /// Renders the time since the first packet.
+    fn after(&self, packet: &PacketPath) -> String {
+        millis(micros(packet.time, self.opened))
+    }
+
+    /// Renders a packet with its retransmissions and its bytes.
+    fn packet(&self, group: &PacketGroup<'_>, frame: Option<&[u8]>) -> Markup {
+        let (index, packet) = group.first;
+        let id = self.id(index);
+        let number = index + 1;
+        let direction = if packet.direction { "request" } else { "reply" };
+        let is_lost = !matches!(packet.end, PathEnd::Delivered);
+        html! {
+            div.packet.(direction) #(id) data-at=(self.at(packet)) {
+                p.kind {
+                    a href={ "#" (id) } aria-label={ "Link to packet " (number) } { "#" (number) } " "
+                    (packet.kind.label()) (if packet.direction { " out" } else { " back" })
+                    @if packet.retransmission_of.is_some() { ", retransmission" }
+                    span.when {
+                        " after " (self.after(packet))
+                        @if let Some(header) = packet.header { ", " (header.length) " bytes, TTL " (header.ttl) }
+                    }
                 }
-            }
-            @for (index, hop) in packet.hops.iter().enumerate() {
-                @let next = packet.hops.get(index + 1);
-                details.hop.rewritten[hop.rewritten.is_some()] {
-                    summary.ladder.(format!("n{}", lanes.len().min(MAX_LANES))) {
-                        (arrow(lane(hop), next.map(lane), hop))
-                        @if next.is_none() {
-                            span.end.lost[is_lost].(column(lane(hop))) {
-                                (printable(&describe_end_with_rule(packet, journey)))
+                @for (index, hop) in packet.hops.iter().enumerate() {
+                    @let next = packet.hops.get(index + 1);
+                    details.hop.rewritten[hop.rewritten.is_some()] {
+                        summary.ladder.(self.class()) {
+                            (arrow(self.lane(hop), next.map(|next| self.lane(next)), hop))
+                            @if next.is_none() {
+                                span.end.lost[is_lost].(column(self.lane(hop))) {
+                                    (printable(&describe_end_with_rule(packet, self.journey)))
+                                }
                             }
                         }
+                        (hop_detail(hop, next.is_none().then_some(&packet.end)))
                     }
-                    (hop_detail(hop, next.is_none().then_some(&packet.end)))
                 }
-            }
-            (retransmissions)
-            @if let Some(frame) = frame {
-                details.bytes { summary { "Bytes" } code { (hexadecimal(frame)) } }
+                (self.retransmissions(&group.retransmissions))
+                @if let Some(frame) = frame {
+                    details.bytes { summary { "Bytes" } code { (hexadecimal(frame)) } }
+                }
             }
         }
     }
-}
 
-/// Renders the retransmissions of a packet that had the same way and end.
-fn retransmissions(
-    connection: &str,
-    packets: &[(usize, &PacketPath)],
-    [start, opened]: [u64; 2],
-) -> Markup {
-    html! {
-        p.again {
-            "Retransmitted with the same end:"
-            @for (number, packet) in packets {
-                @let id = packet_id(connection, *number);
-                " "
-                span #(id) data-at=(micros(packet.time, start)) {
-                    a href={ "#" (id) } { "#" (number + 1) } " after " (millis(micros(packet.time, opened)))
+    /// Renders the retransmissions of a packet that had the same way and end.
+    fn retransmissions(&self, packets: &[(usize, &PacketPath)]) -> Markup {
+        html! {
+            @if !packets.is_empty() {
+                p.again {
+                    "Retransmitted with the same end:"
+                    @for (index, packet) in packets {
+                        @let id = self.id(*index);
+                        " "
+                        span #(id) data-at=(self.at(packet)) {
+                            a href={ "#" (id) } { "#" (index + 1) } " after " (self.after(packet))
+                        }
+                    }
                 }
             }
         }
@@ -256,26 +258,19 @@ fn hop_detail(hop: &Hop, end: Option<&PathEnd>) -> Markup {
 /// Renders the entries of conntrack and IPVS that the shown packets of a connection belong to.
 fn tracked(connections: &Connections<'_>, entries: &TrackedConnections) -> Markup {
     let packets = connections.shown_packets();
-    let hops: Vec<&Hop> = packets.flat_map(|packet| &packet.hops).collect();
-    let conntrack = entries.conntrack.iter();
-    let conntrack = conntrack.filter(|entry| hops.iter().any(|hop| is_tracked_by(hop, entry)));
-    let ipvs = entries.ipvs.iter();
-    let ipvs = ipvs.filter(|entry| hops.iter().any(|hop| is_balanced_by(hop, entry)));
-    let lines: Vec<String> = conntrack
-        .map(|entry| {
-            format!(
-                "{}: conntrack: {}",
-                entry.namespace,
-                describe_tracked(entry)
-            )
-        })
-        .chain(ipvs.map(|entry| format!("{}: IPVS: {}", entry.namespace, describe_balanced(entry))))
-        .collect();
+    let own = TrackedConnections::of_packets(packets, &entries.conntrack, &entries.ipvs);
     html! {
-        @if !lines.is_empty() {
+        @if own != TrackedConnections::default() {
             details.tracked {
                 summary { "Tracked connections, after the packets" }
-                ul { @for line in &lines { li { (printable(line)) } } }
+                ul {
+                    @for entry in &own.conntrack {
+                        li { (printable(&entry.namespace)) ": conntrack: " (printable(&describe_tracked(entry))) }
+                    }
+                    @for entry in &own.ipvs {
+                        li { (printable(&entry.namespace)) ": IPVS: " (printable(&describe_balanced(entry))) }
+                    }
+                }
             }
         }
     }

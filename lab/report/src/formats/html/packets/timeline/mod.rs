@@ -12,6 +12,7 @@ use crate::text::count;
 use crate::timed_events::{EventKind, TimedEvent};
 use scale::{CUT, Mark, Period, Placed, place};
 use svclab_diagnostic::printable::printable;
+use svclab_drawing::fit;
 use svclab_journey::journey::{PacketPath, PathEnd};
 
 /// Width of the names of rows, and of the space behind the last mark, in pixels.
@@ -23,7 +24,7 @@ const ROW: i32 = 24;
 const HEAD: i32 = 22;
 
 /// Maximum length of the name of a row, in characters of 7 px.
-const NAME: usize = 25;
+const NAME: i32 = 25;
 
 /// Row of marks.
 struct Row {
@@ -202,7 +203,7 @@ fn drawing(rows: &[Row], placed: &Placed) -> Markup {
             }
             @for (index, row) in rows.iter().enumerate() {
                 @let y = HEAD + ROW * i32::try_from(index).unwrap_or(0) + ROW / 2;
-                text.row x="0" y=(y + 4) { (name(&row.name)) }
+                text.row x="0" y=(y + 4) { (fit(&printable(&row.name), NAME)) }
                 @for mark in &row.marks {
                     @let x = NAMES + positions.next().unwrap_or(0);
                     (render_mark(mark, x, y))
@@ -210,15 +211,6 @@ fn drawing(rows: &[Row], placed: &Placed) -> Markup {
             }
         }
     }
-}
-
-fn name(name: &str) -> String {
-    let name = printable(name);
-    if name.chars().count() <= NAME {
-        return name.into_owned();
-    }
-    let cut: String = name.chars().take(NAME - 1).collect();
-    cut + "…"
 }
 
 fn render_mark(mark: &RowMark, x: i32, y: i32) -> Markup {

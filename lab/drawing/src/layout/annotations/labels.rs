@@ -1,22 +1,9 @@
 //! Places labels beside tracks: new addresses and reasons for ends.
 
 use super::room::Room;
-use super::shape::{Area, AreaKind, Label, Mark, MarkKind, Point, Rect};
-use super::size;
-
-/// Text with the place to which it belongs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LabelSite {
-    pub text: String,
-    /// Whether the text is the reason for the end; otherwise it is a new address.
-    pub is_reason: bool,
-    /// Height of the centre.
-    pub y: i32,
-    /// Left and right end of the line of the way in this row.
-    pub run: (i32, i32),
-    /// Centre, if the label is below or above the way. `None` if it is beside the line.
-    pub center: Option<i32>,
-}
+use crate::layout::shape::{Area, AreaKind, Label, Mark, MarkKind, Point, Rect};
+use crate::layout::sites::LabelSite;
+use crate::layout::size;
 
 /// Space between a label and the line of its way: for marks at the end of the line.
 const SPACE: i32 = size::ROW;

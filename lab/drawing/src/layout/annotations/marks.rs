@@ -1,10 +1,10 @@
 //! Places marks along tracks.
 
-use super::passages::rewriting_leg;
 use super::room::Room;
-use super::route::Route;
-use super::shape::{Mark, MarkKind, Point};
-use super::tracks::Course;
+use crate::layout::passages::rewriting_leg;
+use crate::layout::route::Route;
+use crate::layout::shape::{Mark, MarkKind, Point};
+use crate::layout::tracks::Course;
 use crate::way::{Way, WayEnd};
 
 /// Distance between positions that are tried.

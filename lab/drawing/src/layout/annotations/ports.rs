@@ -1,20 +1,10 @@
 //! Places the names of interfaces beside the tracks through them.
 
 use super::room::Room;
-use super::shape::{Point, Port, Rect};
-use super::size;
 use super::texts;
-
-/// End of a veth pair.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortSite {
-    pub name: String,
-    /// Centre of the tracks, and the base line of the name.
-    pub at: Point,
-    /// Distance of the outer tracks from their centre.
-    pub half: i32,
-    pub is_lit: bool,
-}
+use crate::layout::shape::{Point, Port, Rect};
+use crate::layout::sites::PortSite;
+use crate::layout::size;
 
 /// Places names on the right of their tracks, or on the left if marks could cover them on the right.
 pub fn place(room: &mut Room, sites: &[PortSite]) -> Vec<Port> {

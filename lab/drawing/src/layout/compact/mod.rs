@@ -1,5 +1,7 @@
 //! Sizes of the compact form, for narrow screens. Its width is fixed, and the places on ways share it.
 
+pub mod reduced;
+
 use super::size::Sizes;
 use crate::topology::{Node, Topology};
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::route::route;
-use super::strip::Zone;
-use super::visible::visited;
+use crate::layout::route::route;
+use crate::layout::strip::Zone;
+use crate::layout::visible::visited;
 use crate::topology::{Interface, InterfaceKind, LoadBalancer, Node, Place, Router, Topology};
 use crate::way::{Crossing, Visit, Way};
 

@@ -2,8 +2,8 @@
 
 use svclab_diagnostic::printable::printable;
 
-use super::shape::{Area, AreaKind, Point, Port, Rect};
-use super::size;
+use crate::layout::shape::{Area, AreaKind, Point, Port, Rect};
+use crate::layout::size;
 
 /// Line of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,8 @@ pub fn port_name(port: &Port) -> Text {
 }
 
 /// Cuts a text to a number of characters.
-fn fit(text: &str, space: i32) -> String {
+#[must_use]
+pub fn fit(text: &str, space: i32) -> String {
     let space = usize::try_from(space).unwrap_or(0);
     if text.chars().count() <= space {
         return text.to_owned();

@@ -1,7 +1,7 @@
 //! Space of a drawing: the texts, marks and labels in it, which must not cover each other.
 
-use super::shape::{Drawing, Point, Rect};
 use super::texts;
+use crate::layout::shape::{Drawing, Point, Rect};
 
 /// Space of a drawing.
 #[derive(Debug)]
