@@ -58,10 +58,21 @@ pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Co
     })??;
     verification.failed.extend(wrong);
     let text = render_text(&verification, arguments.verbose, has_colour_on_stdout());
+    // An interruption while the report is made must not cost the answer.
+    let printed = match arguments.format {
+        VerifyFormat::Human => print(&text),
+        VerifyFormat::Json => print_json(&verification),
+    };
     if let Some(report) = report {
         let answer = Answer {
             tables: changed_flows(&verification).into_iter().collect(),
             ..answer("svclab verify".to_owned(), &text, &verification)?
+        };
+        // Who interrupts does not wait for further runs.
+        let pairs = if verification.interrupted {
+            Vec::new()
+        } else {
+            pairs
         };
         let sides = changed_sides(pairs, &verification);
         let (cases, additions) = explain_sides(sides, true, &options)?;
@@ -71,10 +82,6 @@ pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Co
         };
         report.write(additions, cases)?;
     }
-    let printed = match arguments.format {
-        VerifyFormat::Human => print(&text),
-        VerifyFormat::Json => print_json(&verification),
-    };
     if verification.interrupted {
         print_message(format_args!("interrupted"));
     }

@@ -33,6 +33,11 @@ pub(crate) fn bisect(common: &Common, arguments: &BisectArguments) -> CommandRes
     if let Some(lab) = &lab {
         found.declared_by = find_declarations(lab, &good, &bad, &found);
     }
+    // An interruption while the report is made must not cost the answer.
+    let printed = match arguments.format {
+        BisectFormat::Human => print(&render_text(&found)),
+        BisectFormat::Json => print_json(&found),
+    };
     if let Some(report) = report {
         let text = format!("{}\n{}", render_text(&found), render_trials(&found));
         let answer = answer("svclab bisect".to_owned(), &text, &found)?;
@@ -45,10 +50,7 @@ pub(crate) fn bisect(common: &Common, arguments: &BisectArguments) -> CommandRes
         };
         report.write(additions, cases)?;
     }
-    match arguments.format {
-        BisectFormat::Human => print(&render_text(&found))?,
-        BisectFormat::Json => print_json(&found)?,
-    }
+    printed?;
     Ok(Outcome::SUCCESS)
 }
 
