@@ -1,9 +1,10 @@
 //! Finds the end of each packet: delivered, rejected, dropped or unknown.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::followed::FollowedPacket;
+use super::packet_index::PacketIndex;
 use super::settings::controlling_sysctls;
 use super::sighting::PacketId;
 use super::track::Kind;
@@ -36,16 +37,17 @@ pub(super) struct PathEnds {
 }
 
 impl PathEnds {
-    pub(super) fn new(
+    pub(super) fn new<'p>(
         plan: &Plan,
         evidence: &StageEvidence,
-        packets: &[FollowedPacket<'_>],
+        packets: &'p [FollowedPacket<'_>],
+        index: &PacketIndex<'p>,
     ) -> Self {
         let drops = index_drops(evidence);
         let observed: Vec<Option<PathEnd>> = packets
             .iter()
             .map(|packet| {
-                let end = observed_end(evidence, &drops, packet, packets);
+                let end = observed_end(evidence, &drops, packet, packets, index);
                 // A queue that ended with its interface does not show why the packet waited.
                 let is_cause = |end: &PathEnd| match end {
                     PathEnd::Dropped { reason, .. } => !is_teardown(reason),
@@ -118,11 +120,12 @@ fn counted_end(
 }
 
 /// Returns the end of a packet as far as the packets, drops and rules show it.
-fn observed_end(
+fn observed_end<'p>(
     evidence: &StageEvidence,
     drops: &DropsByPacket<'_>,
-    packet: &FollowedPacket<'_>,
+    packet: &'p FollowedPacket<'_>,
     packets: &[FollowedPacket<'_>],
+    index: &PacketIndex<'p>,
 ) -> Option<PathEnd> {
     let hop = packet.hops.last()?;
     if hop.matches.last().is_some_and(|step| step.dropped) {
@@ -131,26 +134,25 @@ fn observed_end(
     if packet.last.is_some_and(|last| last.out) {
         return Some(drop_end(evidence, drops, packet, hop).unwrap_or(PathEnd::NotReceived));
     }
-    // A host that received the packet sends to its sender.
-    let answers: Vec<usize> = packets
-        .iter()
-        .enumerate()
-        .filter(|(_, other)| {
-            other.time >= packet.time
-                && other.hops[0].namespace == hop.namespace
-                && other.hops[0].crossings.first().is_none_or(|seen| seen.out)
-                && (other.before() == hop.after.reversed()
-                    // An ICMP error may quote the addresses as received, if the packet was
-                    // rewritten in this namespace.
-                    || other.quoted.is_some_and(|quoted| [hop.before, hop.after].contains(&quoted)))
+    // A host that received the packet sends to its sender. An ICMP error may quote the addresses as
+    // received, if the packet was rewritten in this namespace.
+    let namespace = hop.namespace.as_str();
+    let replies = index.sent_before(namespace, hop.after.reversed()).iter();
+    let errors = index.quoting(namespace, hop.before).iter();
+    let answers: BTreeSet<usize> = replies
+        .chain(errors)
+        .chain(index.quoting(namespace, hop.after))
+        .copied()
+        .filter(|other| {
+            let crossings = &packets[*other].hops[0].crossings;
+            packets[*other].time >= packet.time && crossings.first().is_none_or(|seen| seen.out)
         })
-        .map(|(index, _)| index)
         .collect();
     // Replies after a retransmission belong to the retransmission.
-    let retransmitted_at = packets
-        .iter()
-        .filter(|other| other.time > packet.time && other.is_retransmission(packet))
-        .map(|other| other.time)
+    let alike = index.alike(packet).iter();
+    let retransmitted_at = alike
+        .map(|other| packets[*other].time)
+        .filter(|time| *time > packet.time)
         .min();
     let is_rejection = |index: &usize| {
         matches!(packets[*index].kind, Kind::Rst | Kind::Unreachable)
@@ -175,11 +177,8 @@ fn observed_end(
     let quoted = packet.last.and_then(|last| last.quoted);
     let expected = quoted.unwrap_or(hop.after.reversed());
     let is_expected = || {
-        packets.iter().any(|other| {
-            let out = &other.hops[0];
-            out.namespace == hop.namespace
-                && (out.before == expected || quoted.is_some() && out.after == expected)
-        })
+        !index.sent_before(namespace, expected).is_empty()
+            || quoted.is_some() && !index.sent_after(namespace, expected).is_empty()
     };
     let arrives = ends_there && is_expected();
     // The kernel reports a reset or an error as dropped after processing it.

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::connection_index::ConnectionIndex;
 use super::ends::PathEnds;
 use super::followed::FollowedPacket;
 use super::hop::MatchIndex;
+use super::packet_index::PacketIndex;
 use super::rules::RuleIndex;
 use super::sighting;
 use super::track::tracks;
 use super::{Journey, PacketHeader, PacketPath, PathEnd};
-use svclab_model::evidence::{AddressPair, Attempt, RelayedConnection, StageEvidence};
+use svclab_model::evidence::{AddressPair, Attempt, StageEvidence};
 use svclab_model::plan::{Plan, Probe, ProbeProtocol};
 
 /// Follows every packet that belongs to an attempt of one of the probes. The evidence must come from
@@ -18,26 +20,27 @@ use svclab_model::plan::{Plan, Probe, ProbeProtocol};
 pub fn journeys(plan: &Plan, probes: &[Probe], evidence: &StageEvidence) -> Vec<Journey> {
     let rule_index = RuleIndex::from_evidence(evidence);
     let sightings = sighting::parse_sightings(&evidence.packets, plan);
+    let connections = ConnectionIndex::new(evidence);
     let mut visits = MatchIndex::from_evidence(evidence, &rule_index);
     let mut packets: Vec<FollowedPacket<'_>> = tracks(&sightings)
         .iter()
-        .filter_map(|track| FollowedPacket::from_track(evidence, track, &mut visits))
+        .filter_map(|track| FollowedPacket::from_track(&connections, track, &mut visits))
         .collect();
     packets.extend(
         visits
             .into_remaining()
             .filter_map(|(namespace, identity, visit)| {
-                FollowedPacket::from_matches(evidence, namespace, identity, visit)
+                FollowedPacket::from_matches(&connections, namespace, identity, visit)
             }),
     );
-    let ends = PathEnds::new(plan, evidence, &packets);
+    let index = PacketIndex::new(&packets, &evidence.relayed);
+    let ends = PathEnds::new(plan, evidence, &packets, &index);
     evidence
         .attempts
         .iter()
         .filter_map(|attempt| {
             let probe = probes.iter().find(|probe| probe.name == attempt.probe)?;
-            let relayed = &evidence.relayed;
-            Some(build_journey(probe, attempt, &packets, relayed, &ends))
+            Some(build_journey(probe, attempt, &packets, &index, &ends))
         })
         .collect()
 }
@@ -47,7 +50,7 @@ fn build_journey(
     probe: &Probe,
     attempt: &Attempt,
     packets: &[FollowedPacket<'_>],
-    relayed: &[RelayedConnection],
+    index: &PacketIndex<'_>,
     ends: &PathEnds,
 ) -> Journey {
     let addresses = attempt.local_address.map(|local| {
@@ -61,7 +64,7 @@ fn build_journey(
         }
     });
     let own_packets = addresses.map_or_else(Vec::new, |called| {
-        packets_of_attempt(called, &probe.namespace, packets, relayed)
+        packets_of_attempt(called, &probe.namespace, packets, index)
     });
     let path_index = |index: usize| {
         own_packets
@@ -120,23 +123,25 @@ fn packets_of_attempt(
     addresses: AddressPair,
     from: &str,
     packets: &[FollowedPacket<'_>],
-    relayed: &[RelayedConnection],
+    index: &PacketIndex<'_>,
 ) -> Vec<(usize, bool)> {
+    let connected = index.connected(addresses, packets);
     let mut outward = HashSet::from([addresses]);
     let mut inward = HashSet::from([addresses.reversed()]);
     let mut found: BTreeMap<usize, bool> = BTreeMap::new();
     loop {
         let count_before = found.len();
-        for relay in relayed {
+        for relay in &connected.relayed {
             if outward.contains(&relay.client) {
                 outward.insert(relay.backend);
                 inward.insert(relay.backend.reversed());
             }
         }
-        for (index, packet) in packets.iter().enumerate() {
-            if found.contains_key(&index) {
+        for index in &connected.packets {
+            if found.contains_key(index) {
                 continue;
             }
+            let packet = &packets[*index];
             let before = packet.before();
             // Another host may use the same addresses and ports.
             let starts = before != addresses || packet.hops[0].namespace == from;
@@ -151,7 +156,7 @@ fn packets_of_attempt(
                     _ => continue,
                 }
             };
-            found.insert(index, is_request);
+            found.insert(*index, is_request);
             if packet.quoted.is_none() {
                 for flow in packet.flows() {
                     let (to, back) = if is_request {

@@ -1,10 +1,11 @@
 //! Defines a packet with its hops, before it is assigned to an attempt.
 
+use super::connection_index::ConnectionIndex;
 use super::hop::{MatchIndex, build_hop};
 use super::sighting::{PacketId, Sighting};
 use super::track::{Kind, PacketTrack};
 use super::{Hop, RuleMatch};
-use svclab_model::evidence::{AddressPair, StageEvidence};
+use svclab_model::evidence::AddressPair;
 
 /// A packet and its hops, not yet assigned to an attempt.
 pub(super) struct FollowedPacket<'s> {
@@ -20,7 +21,7 @@ pub(super) struct FollowedPacket<'s> {
 
 impl<'s> FollowedPacket<'s> {
     pub(super) fn from_track<'e: 's>(
-        evidence: &'e StageEvidence,
+        connections: &ConnectionIndex<'e>,
         track: &PacketTrack<'s, 'e>,
         visits: &mut MatchIndex<'e>,
     ) -> Option<Self> {
@@ -35,7 +36,7 @@ impl<'s> FollowedPacket<'s> {
                 // packet.
                 let carrier = first.outer.filter(|_| stay.iter().all(|each| each.wrapped));
                 let matches = visits.take_hop(namespace, carrier.unwrap_or(track.identity));
-                build_hop(evidence, namespace, stay, matches)
+                build_hop(connections, namespace, stay, matches)
             })
             .collect::<Option<Vec<_>>>()?;
         if let (Some(last), Some(hop)) = (track.sightings().last(), hops.last_mut())
@@ -56,9 +57,9 @@ impl<'s> FollowedPacket<'s> {
     }
 
     /// Builds a packet that no interface carried: it ended in the namespace that sent it.
-    pub(super) fn from_matches(
-        evidence: &StageEvidence,
-        namespace: &str,
+    pub(super) fn from_matches<'e>(
+        connections: &ConnectionIndex<'e>,
+        namespace: &'e str,
         identity: PacketId,
         matches: Vec<RuleMatch>,
     ) -> Option<Self> {
@@ -68,7 +69,7 @@ impl<'s> FollowedPacket<'s> {
             kind: Kind::from_payload(identity.payload()),
             code: None,
             quoted: None,
-            hops: vec![build_hop(evidence, namespace, &[], matches)?],
+            hops: vec![build_hop(connections, namespace, &[], matches)?],
             last: None,
         })
     }
@@ -81,10 +82,17 @@ impl<'s> FollowedPacket<'s> {
         self.hops.iter().flat_map(|hop| [hop.before, hop.after])
     }
 
+    /// Returns what a packet and its retransmissions have in common.
+    pub(super) fn shared_by_retransmissions(&self) -> (PacketId, AddressPair, Kind) {
+        (
+            self.identity.without_identification(),
+            self.before(),
+            self.kind,
+        )
+    }
+
     /// Whether one of two packets is a retransmission of the other.
     pub(super) fn is_retransmission(&self, other: &FollowedPacket<'_>) -> bool {
-        self.identity.without_identification() == other.identity.without_identification()
-            && self.before() == other.before()
-            && self.kind == other.kind
+        self.shared_by_retransmissions() == other.shared_by_retransmissions()
     }
 }

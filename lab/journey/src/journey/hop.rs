@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use super::connection_index::ConnectionIndex;
 use super::hop_matches::{HopMatches, PacketMatches};
 use super::nftables;
 use super::rules::RuleIndex;
@@ -107,9 +108,9 @@ fn event_packet<'e>(
 }
 
 /// Builds the hop of a packet from its sightings and rule matches in a namespace.
-pub(super) fn build_hop(
-    evidence: &StageEvidence,
-    namespace: &str,
+pub(super) fn build_hop<'e>(
+    connections: &ConnectionIndex<'e>,
+    namespace: &'e str,
     sightings: &[&Sighting<'_>],
     mut matches: HopMatches,
 ) -> Option<Hop> {
@@ -122,7 +123,7 @@ pub(super) fn build_hop(
         (_, step) => {
             let sent = last.filter(|last| last.out).map(|last| last.flow);
             let reply = first.is_some_and(|first| first.frame.payload == Payload::Pong);
-            let set_out = sent.and_then(|left| sent_addresses(evidence, namespace, left, reply));
+            let set_out = sent.and_then(|left| connections.before_sent(namespace, left, reply));
             set_out.or(step.map(|step| step.flow)).or(sent)?
         }
     };
@@ -137,7 +138,7 @@ pub(super) fn build_hop(
         (None, None) => before,
     };
     let delivered = last.is_none_or(|last| !last.out) && !matches.iter().any(|step| step.dropped);
-    let after = match conntrack_addresses(evidence, namespace, before) {
+    let after = match connections.rewritten(namespace, before) {
         // On delivery to a socket, conntrack also rewrites the packet after the last rule.
         Some(conntrack_flow) if delivered => conntrack_flow,
         _ => after,
@@ -162,7 +163,7 @@ pub(super) fn build_hop(
         before,
         after,
         rewritten: (before != after)
-            .then(|| find_rewrite(evidence, namespace, before, after, &matches)),
+            .then(|| find_rewrite(connections, namespace, before, after, &matches)),
         matches,
     })
 }
@@ -185,9 +186,9 @@ fn dnat_destination(step: &RuleMatch) -> Option<SocketAddr> {
 }
 
 /// Returns what rewrote the addresses of a packet.
-fn find_rewrite(
-    evidence: &StageEvidence,
-    namespace: &str,
+fn find_rewrite<'e>(
+    connections: &ConnectionIndex<'e>,
+    namespace: &'e str,
     before: AddressPair,
     after: AddressPair,
     matches: &[RuleMatch],
@@ -201,11 +202,9 @@ fn find_rewrite(
         })
         .map(|(at, _)| at)
         .collect();
-    let balanced = evidence.ipvs_connections.iter().find(|entry| {
-        entry.namespace == namespace
-            && entry.client == before.source
-            && entry.virtual_server == before.destination
-            && entry.real_server == after.destination
+    let mut to_servers = connections.of_ipvs_client(namespace, before.source);
+    let balanced = to_servers.find(|entry| {
+        entry.virtual_server == before.destination && entry.real_server == after.destination
     });
     if let Some(entry) = balanced.filter(|_| before.destination != after.destination) {
         return Rewrite::ByIpvs {
@@ -217,67 +216,17 @@ fn find_rewrite(
     if !rules.is_empty() {
         return Rewrite::ByRules(rules);
     }
-    if conntrack_addresses(evidence, namespace, before).is_some() {
+    if connections.rewritten(namespace, before).is_some() {
         return Rewrite::Conntrack;
     }
-    let is_ipvs_reply = evidence.ipvs_connections.iter().any(|entry| {
-        entry.namespace == namespace
-            && entry.real_server == before.source
-            && entry.virtual_server == after.source
-            && entry.client == after.destination
-    });
+    let mut to_client = connections.of_ipvs_client(namespace, after.destination);
+    let is_ipvs_reply = to_client
+        .any(|entry| entry.real_server == before.source && entry.virtual_server == after.source);
     if is_ipvs_reply {
         Rewrite::Conntrack
     } else {
         Rewrite::Unknown
     }
-}
-
-/// Returns the addresses of a sent packet before conntrack rewrote it on its way out of the
-/// namespace. Rules see only the first packet of a connection before the rewrite.
-fn sent_addresses(
-    evidence: &StageEvidence,
-    namespace: &str,
-    sent: AddressPair,
-    reply: bool,
-) -> Option<AddressPair> {
-    let mut connections = evidence
-        .conntrack
-        .iter()
-        .filter(|connection| connection.namespace == namespace);
-    if reply {
-        return connections
-            .find(|connection| connection.original.reversed() == sent)
-            .map(|connection| connection.reply);
-    }
-    connections
-        .find(|connection| connection.reply.reversed() == sent)
-        .map(|connection| connection.original)
-}
-
-/// Returns the addresses that conntrack gives to a packet of a tracked connection. `None` if the
-/// packet belongs to no entry or is not rewritten.
-fn conntrack_addresses(
-    evidence: &StageEvidence,
-    namespace: &str,
-    before: AddressPair,
-) -> Option<AddressPair> {
-    evidence
-        .conntrack
-        .iter()
-        .filter(|connection| connection.namespace == namespace)
-        // In a connection from an address to itself, both directions have the same addresses.
-        .filter(|connection| connection.original != connection.original.reversed())
-        .find_map(|connection| {
-            if before == connection.reply {
-                Some(connection.original.reversed())
-            } else if before == connection.original {
-                Some(connection.reply.reversed())
-            } else {
-                None
-            }
-        })
-        .filter(|addresses| *addresses != before)
 }
 
 /// Returns the interface through which a packet reached the addresses and routes of a hop: the

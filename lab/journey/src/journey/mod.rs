@@ -2,12 +2,14 @@
 //! Input: a plan and its evidence. Output: one [`Journey`] for each attempt, with the rules that
 //! its packets matched.
 
+mod connection_index;
 mod ends;
 mod follow;
 mod followed;
 mod hop;
 mod hop_matches;
 mod nftables;
+mod packet_index;
 mod rules;
 mod settings;
 mod sighting;

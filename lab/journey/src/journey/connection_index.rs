@@ -1,0 +1,97 @@
+//! Index of conntrack entries and IPVS connections by their addresses. A lookup takes the same time
+//! for any number of entries.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use svclab_model::evidence::{AddressPair, ConntrackEntry, IpvsConnection, StageEvidence};
+
+/// Numbers of conntrack entries by namespace and addresses, in order.
+type ByAddresses<'e> = HashMap<(&'e str, AddressPair), Vec<usize>>;
+
+/// Index of the conntrack entries and the IPVS connections of all namespaces.
+pub(super) struct ConnectionIndex<'e> {
+    entries: &'e [ConntrackEntry],
+    by_original: ByAddresses<'e>,
+    by_reply: ByAddresses<'e>,
+    /// IPVS connections by namespace and client.
+    ipvs: HashMap<(&'e str, SocketAddr), Vec<&'e IpvsConnection>>,
+}
+
+impl<'e> ConnectionIndex<'e> {
+    pub(super) fn new(evidence: &'e StageEvidence) -> Self {
+        let entries = evidence.conntrack.as_slice();
+        let mut ipvs: HashMap<_, Vec<_>> = HashMap::new();
+        for connection in &evidence.ipvs_connections {
+            let key = (connection.namespace.as_str(), connection.client);
+            ipvs.entry(key).or_default().push(connection);
+        }
+        Self {
+            entries,
+            by_original: index_entries(entries, |entry| entry.original),
+            by_reply: index_entries(entries, |entry| entry.reply),
+            ipvs,
+        }
+    }
+
+    /// Returns the addresses of a sent packet before conntrack rewrote it on its way out of the
+    /// namespace. Rules see only the first packet of a connection before the rewrite.
+    pub(super) fn before_sent(
+        &self,
+        namespace: &'e str,
+        sent: AddressPair,
+        is_reply: bool,
+    ) -> Option<AddressPair> {
+        let key = (namespace, sent.reversed());
+        if is_reply {
+            let first = self.by_original.get(&key)?.first()?;
+            Some(self.entries[*first].reply)
+        } else {
+            let first = self.by_reply.get(&key)?.first()?;
+            Some(self.entries[*first].original)
+        }
+    }
+
+    /// Returns the addresses that conntrack gives to a packet of a tracked connection. `None` if the
+    /// packet belongs to no entry or is not rewritten.
+    pub(super) fn rewritten(&self, namespace: &'e str, before: AddressPair) -> Option<AddressPair> {
+        let key = (namespace, before);
+        let numbers = [&self.by_original, &self.by_reply]
+            .into_iter()
+            .filter_map(|index| index.get(&key))
+            .flatten();
+        let entry = numbers
+            // In a connection from an address to itself, both directions have the same addresses.
+            .filter(|at| self.entries[**at].original != self.entries[**at].original.reversed())
+            .min()
+            .map(|at| &self.entries[*at])?;
+        let after = if before == entry.reply {
+            entry.original.reversed()
+        } else {
+            entry.reply.reversed()
+        };
+        (after != before).then_some(after)
+    }
+
+    /// Returns the connections of a client through IPVS.
+    pub(super) fn of_ipvs_client(
+        &self,
+        namespace: &'e str,
+        client: SocketAddr,
+    ) -> impl Iterator<Item = &'e IpvsConnection> {
+        let connections = self.ipvs.get(&(namespace, client));
+        connections.into_iter().flatten().copied()
+    }
+}
+
+fn index_entries(
+    entries: &[ConntrackEntry],
+    addresses: impl Fn(&ConntrackEntry) -> AddressPair,
+) -> ByAddresses<'_> {
+    let mut index = ByAddresses::new();
+    for (number, entry) in entries.iter().enumerate() {
+        let key = (entry.namespace.as_str(), addresses(entry));
+        index.entry(key).or_default().push(number);
+    }
+    index
+}
