@@ -95,3 +95,77 @@ fn index_entries(
     }
     index
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(source: &str, destination: &str) -> AddressPair {
+        AddressPair {
+            source: source.parse().unwrap(),
+            destination: destination.parse().unwrap(),
+        }
+    }
+
+    fn entry(namespace: &str, original: AddressPair, reply: AddressPair) -> ConntrackEntry {
+        ConntrackEntry {
+            namespace: namespace.to_owned(),
+            protocol: 6,
+            original,
+            reply,
+            mark: 0,
+            status: 0,
+            state: None,
+            expires: None,
+        }
+    }
+
+    /// A connection through a cluster IP, which node-1 rewrites to an endpoint and masquerades, and
+    /// a connection of node-2 from an address to itself.
+    fn evidence() -> StageEvidence {
+        let through_cluster_ip = entry(
+            "node-1",
+            pair("10.0.0.9:40000", "10.96.0.1:80"),
+            pair("10.244.0.2:8080", "10.0.0.1:50000"),
+        );
+        let own = pair("10.0.0.2:7000", "10.0.0.2:7000");
+        StageEvidence {
+            conntrack: vec![through_cluster_ip, entry("node-2", own, own)],
+            ..StageEvidence::default()
+        }
+    }
+
+    #[test]
+    fn rewritten_packet_has_addresses_of_other_direction() {
+        let evidence = evidence();
+        let index = ConnectionIndex::new(&evidence);
+        let request = pair("10.0.0.9:40000", "10.96.0.1:80");
+        let reply = pair("10.244.0.2:8080", "10.0.0.1:50000");
+        assert_eq!(index.rewritten("node-1", request), Some(reply.reversed()));
+        assert_eq!(index.rewritten("node-1", reply), Some(request.reversed()));
+        // Not a packet that is already rewritten, and not in another namespace.
+        assert_eq!(index.rewritten("node-1", reply.reversed()), None);
+        assert_eq!(index.rewritten("node-2", request), None);
+    }
+
+    #[test]
+    fn rewritten_connection_to_itself_is_unchanged() {
+        let evidence = evidence();
+        let index = ConnectionIndex::new(&evidence);
+        let own = pair("10.0.0.2:7000", "10.0.0.2:7000");
+        assert_eq!(index.rewritten("node-2", own), None);
+    }
+
+    #[test]
+    fn before_sent_finds_addresses_before_rewrite() {
+        let evidence = evidence();
+        let index = ConnectionIndex::new(&evidence);
+        let request = pair("10.0.0.9:40000", "10.96.0.1:80");
+        let reply = pair("10.244.0.2:8080", "10.0.0.1:50000");
+        let sent = index.before_sent("node-1", reply.reversed(), false);
+        assert_eq!(sent, Some(request));
+        let sent = index.before_sent("node-1", request.reversed(), true);
+        assert_eq!(sent, Some(reply));
+        assert_eq!(index.before_sent("node-2", reply.reversed(), false), None);
+    }
+}

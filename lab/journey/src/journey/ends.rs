@@ -42,12 +42,12 @@ impl PathEnds {
         evidence: &StageEvidence,
         packets: &'p [FollowedPacket<'_>],
         index: &PacketIndex<'p>,
+        drops: &DropsByPacket<'_>,
     ) -> Self {
-        let drops = index_drops(evidence);
         let observed: Vec<Option<PathEnd>> = packets
             .iter()
             .map(|packet| {
-                let end = observed_end(evidence, &drops, packet, packets, index);
+                let end = observed_end(evidence, drops, packet, packets, index);
                 // A queue that ended with its interface does not show why the packet waited.
                 let is_cause = |end: &PathEnd| match end {
                     PathEnd::Dropped { reason, .. } => !is_teardown(reason),
@@ -80,7 +80,7 @@ impl PathEnds {
             .collect();
         let reason = |(packet, end): (&FollowedPacket<'_>, &PathEnd)| match end {
             PathEnd::Rejected(_) => {
-                let drop = find_drop(&drops, packet, packet.hops.last()?)?;
+                let drop = find_drop(drops, packet, packet.hops.last()?)?;
                 Some(drop.reason.clone())
             }
             _ => None,
@@ -231,9 +231,9 @@ fn is_teardown(reason: &str) -> bool {
 }
 
 /// Reported drops by namespace and packet, in order of time.
-type DropsByPacket<'e> = HashMap<(&'e str, PacketId), Vec<&'e DroppedPacket>>;
+pub(super) type DropsByPacket<'e> = HashMap<(&'e str, PacketId), Vec<&'e DroppedPacket>>;
 
-fn index_drops(evidence: &StageEvidence) -> DropsByPacket<'_> {
+pub(super) fn index_drops(evidence: &StageEvidence) -> DropsByPacket<'_> {
     let mut index = DropsByPacket::new();
     if let DropEvidence::Watched { dropped, .. } = &evidence.drops {
         for drop in dropped {

@@ -1,14 +1,14 @@
 //! Builds the journeys of a case's attempts from its evidence.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::connection_index::ConnectionIndex;
-use super::ends::PathEnds;
+use super::ends::{PathEnds, index_drops};
 use super::followed::FollowedPacket;
 use super::hop::MatchIndex;
 use super::packet_index::PacketIndex;
 use super::rules::RuleIndex;
-use super::sighting;
+use super::sighting::{self, PacketId};
 use super::track::tracks;
 use super::{Journey, PacketHeader, PacketPath, PathEnd};
 use svclab_model::evidence::{AddressPair, Attempt, StageEvidence};
@@ -26,15 +26,22 @@ pub fn journeys(plan: &Plan, probes: &[Probe], evidence: &StageEvidence) -> Vec<
         .iter()
         .filter_map(|track| FollowedPacket::from_track(&connections, track, &mut visits))
         .collect();
-    packets.extend(
-        visits
-            .into_remaining()
-            .filter_map(|(namespace, identity, visit)| {
-                FollowedPacket::from_matches(&connections, namespace, identity, visit)
-            }),
-    );
+    let drops = index_drops(evidence);
+    let mut ended: HashMap<(&str, PacketId), usize> = HashMap::new();
+    for (namespace, identity, visit) in visits.into_remaining() {
+        // No capture has the packet, but the kernel reports when a rule dropped it.
+        let key = (namespace, identity);
+        let before = ended.entry(key).or_default();
+        let drop = drops.get(&key).and_then(|drops| drops.get(*before));
+        *before += 1;
+        let time = drop.map_or(0, |drop| drop.time);
+        let packet = FollowedPacket::from_matches(&connections, namespace, identity, time, visit);
+        packets.extend(packet);
+    }
+    // A packet without a time comes last.
+    packets.sort_by_key(|packet| packet.time.checked_sub(1).unwrap_or(u64::MAX));
     let index = PacketIndex::new(&packets, &evidence.relayed);
-    let ends = PathEnds::new(plan, evidence, &packets, &index);
+    let ends = PathEnds::new(plan, evidence, &packets, &index, &drops);
     evidence
         .attempts
         .iter()

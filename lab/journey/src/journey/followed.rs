@@ -56,16 +56,18 @@ impl<'s> FollowedPacket<'s> {
         })
     }
 
-    /// Builds a packet that no interface carried: it ended in the namespace that sent it.
+    /// Builds a packet that no interface carried: it ended in the namespace that sent it. `time` is
+    /// 0 if it is unknown.
     pub(super) fn from_matches<'e>(
         connections: &ConnectionIndex<'e>,
         namespace: &'e str,
         identity: PacketId,
+        time: u64,
         matches: Vec<RuleMatch>,
     ) -> Option<Self> {
         Some(Self {
             identity,
-            time: 0,
+            time,
             kind: Kind::from_payload(identity.payload()),
             code: None,
             quoted: None,

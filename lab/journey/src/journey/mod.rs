@@ -65,7 +65,8 @@ impl AsRef<Self> for Journey {
 pub struct PacketPath {
     /// Kind of the packet.
     pub kind: Kind,
-    /// Time of sending, in nanoseconds since the Unix epoch.
+    /// Time of sending, in nanoseconds since the Unix epoch. For a packet that no interface carried,
+    /// the time at which the kernel dropped it; 0 if that is unknown.
     pub time: u64,
     /// Index, from 0, of the packet in this journey of which this packet is a retransmission.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -72,7 +72,9 @@ fn connection(
             @if journey.packets.is_empty() {
                 p.note { "No packet was sent." }
             } @else {
-                p.note { "First packet at " (kernel_time(ladder.opened)) " by the clock of the kernel." }
+                @if ladder.opened > 0 {
+                    p.note { "First packet at " (kernel_time(ladder.opened)) " by the clock of the kernel." }
+                }
                 div.scroll tabindex="0" role="region" aria-label={
                     "Packets of " (printable(&journey.probe)) " #" (journey.number + 1)
                     @if let Some(step) = connections.step { " after step " (printable(step)) }
@@ -132,6 +134,9 @@ impl Ladder<'_> {
 
     /// Renders the time since the first packet.
     fn after(&self, packet: &PacketPath) -> String {
+        if packet.time == 0 {
+            return "an unknown time".to_owned();
+        }
         millis(micros(packet.time, self.opened))
     }
 

@@ -53,6 +53,7 @@ pub(in crate::formats::html) fn start(
     let events = details.timed_events.events.iter();
     let times = packets
         .map(|packet| packet.time)
+        .filter(|time| *time > 0)
         .chain(events.map(|event| event.time));
     times.min().unwrap_or(0)
 }
@@ -136,7 +137,8 @@ fn rows(section: &str, details: &CaseDetails, connections: &[Connections<'_>]) -
         let journey = &connections.explained.journey;
         let id = connections.id(section);
         let packets = connections.shown_packets().enumerate();
-        let marks = packets.map(|(index, packet)| RowMark {
+        let timed = packets.filter(|(_, packet)| packet.time > 0);
+        let marks = timed.map(|(index, packet)| RowMark {
             packet: Some(packet_id(&id, index)),
             ..RowMark::new(packet.time, packet_class(packet))
         });
