@@ -328,14 +328,17 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
-    use super::super::ServiceField;
+    use super::super::{PolicyField, ServiceField};
     use super::*;
     use svclab_runner::run::select_labs;
 
     fn case() -> Case {
+        case_named("service-changes/version=v1.30,mode=iptables")
+    }
+
+    fn case_named(name: &str) -> Case {
         let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
-        let name = "service-changes/version=v1.30,mode=iptables".to_owned();
-        let labs = select_labs(&[name], &topologies).unwrap();
+        let labs = select_labs(&[name.to_owned()], &topologies).unwrap();
         labs[0].scenario.cases()[labs[0].cases[0]].clone()
     }
 
@@ -371,5 +374,25 @@ mod tests {
         assert_eq!(endpoints(&case), 0);
         let again = change.apply_to_case(&mut case);
         assert_eq!(again, Err(ChangeError::NoEffect));
+    }
+
+    #[test]
+    fn apply_to_case_cluster_policy_clears_health_check_port() {
+        let mut case = case_named(
+            "clb-hairpin/policy=Local,ingress=both,balancer=internal,rpFilter=0,byHand=nothing",
+        );
+        let health_check_port = |case: &Case| {
+            let mut services = case.objects.services.iter();
+            let service = services.find(|service| service.name == "nginx-ingress");
+            let spec = service?.value.spec.as_ref();
+            spec?.health_check_node_port
+        };
+        assert!(health_check_port(&case).is_some());
+        let change = ProposedChange::ClusterPolicy {
+            service: "default/nginx-ingress".to_owned(),
+            field: PolicyField::ExternalTrafficPolicy,
+        };
+        assert_eq!(change.apply_to_case(&mut case), Ok(true));
+        assert_eq!(health_check_port(&case), None);
     }
 }

@@ -77,7 +77,9 @@ impl ServiceField {
     }
 }
 
-/// Sets a traffic policy of a service.
+/// Sets a traffic policy of a service. Only a service with the external policy `Local` keeps its
+/// health check port: the API server clears that of any other (Kubernetes v1.36,
+/// `pkg/registry/core/service/strategy.go`, `dropTypeDependentFields`).
 pub(super) fn set_policy(
     case: &mut Case,
     service: &str,
@@ -91,6 +93,9 @@ pub(super) fn set_policy(
             PolicyField::InternalTrafficPolicy => &mut spec.internal_traffic_policy,
         };
         *policy = Some(wanted.to_owned());
+        if spec.external_traffic_policy.as_deref() != Some("Local") {
+            spec.health_check_node_port = None;
+        }
         Some(())
     })
 }
