@@ -137,6 +137,9 @@ fn observed_end<'p>(
     // A host that received the packet sends to its sender. An ICMP error may quote the addresses as
     // received, if the packet was rewritten in this namespace.
     let namespace = hop.namespace.as_str();
+    // The kernel answers a packet before it reports the drop, which is the only time that is known
+    // of a packet without a capture.
+    let sent_at = packet.last.map_or(0, |_| packet.time);
     let replies = index.sent_before(namespace, hop.after.reversed()).iter();
     let errors = index.quoting(namespace, hop.before).iter();
     let answers: BTreeSet<usize> = replies
@@ -145,7 +148,7 @@ fn observed_end<'p>(
         .copied()
         .filter(|other| {
             let crossings = &packets[*other].hops[0].crossings;
-            packets[*other].time >= packet.time && crossings.first().is_none_or(|seen| seen.out)
+            packets[*other].time >= sent_at && crossings.first().is_none_or(|seen| seen.out)
         })
         .collect();
     // Replies after a retransmission belong to the retransmission.

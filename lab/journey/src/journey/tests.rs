@@ -1,8 +1,9 @@
 //! Tests the end of a packet in evidence of one captured SYN.
 
 use super::*;
+use svclab_model::evidence::trace::TracePoint;
 use svclab_model::evidence::{
-    Attempt, Direction, DropEvidence, DroppedPacket, Packet, StageEvidence, Verdict,
+    Attempt, Direction, DropEvidence, DroppedPacket, Packet, StageEvidence, TraceEvent, Verdict,
 };
 use svclab_model::plan::{
     Lifetime, Link, LinkKind, Namespace, Plan, PortSettings, Probe, ProbeProtocol, Target,
@@ -142,4 +143,46 @@ fn removed_queue_is_end_only_without_other_reason() {
     let neighbour: IpAddr = "10.0.0.2".parse().unwrap();
     waiting.unresolved.insert(NODE.to_owned(), vec![neighbour]);
     assert_eq!(only_packet(&waiting).end, PathEnd::Waiting(neighbour));
+}
+
+/// ICMP port unreachable from the destination of the SYN to its source, which quotes the SYN.
+fn port_unreachable() -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 68, 0, 8, 0, 0, 64, 1, 0, 0];
+    packet.extend_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
+    packet.extend_from_slice(&[3, 3, 0, 0, 0, 0, 0, 0]);
+    packet.extend(syn());
+    packet
+}
+
+/// Evidence of a SYN that only a rule of the sender saw, and that the kernel rejected: the error is
+/// older than the drop.
+#[test]
+fn end_of_packet_without_capture_is_error_before_its_drop() {
+    let mut evidence = evidence(Direction::Out, &["NETFILTER_DROP"]);
+    evidence.trace = vec![TraceEvent {
+        namespace: NODE.to_owned(),
+        backend: Backend::Legacy,
+        trace_id: 0,
+        packet: Some(syn()),
+        ip_version: 4,
+        input: None,
+        output: None,
+        mark: 0,
+        table: "nat".to_owned(),
+        inet: false,
+        chain: "OUTPUT".to_owned(),
+        point: TracePoint::Policy,
+        verdict: None,
+    }];
+    let error = &mut evidence.packets[0];
+    "lo".clone_into(&mut error.interface);
+    error.bytes.truncate(14);
+    error.bytes.extend(port_unreachable());
+    assert!(error.time < 2);
+    let journeys = journeys(&plan(), &[probe()], &evidence);
+    let packets = &journeys[0].packets;
+    let syn = packets.iter().find(|packet| packet.kind == Kind::Syn);
+    let syn = syn.expect("the SYN is followed");
+    assert_eq!(syn.time, 2);
+    assert_eq!(syn.end, PathEnd::Rejected(vec![0]));
 }
