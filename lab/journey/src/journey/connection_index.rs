@@ -1,13 +1,10 @@
-//! Index of conntrack entries and IPVS connections by their addresses. A lookup takes the same time
-//! for any number of entries.
+//! Index of conntrack entries and IPVS connections by their addresses.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use super::grouped::{ByAddresses, grouped};
 use svclab_model::evidence::{AddressPair, ConntrackEntry, IpvsConnection, StageEvidence};
-
-/// Numbers of conntrack entries by namespace and addresses, in order.
-type ByAddresses<'e> = HashMap<(&'e str, AddressPair), Vec<usize>>;
 
 /// Index of the conntrack entries and the IPVS connections of all namespaces.
 pub(super) struct ConnectionIndex<'e> {
@@ -21,16 +18,16 @@ pub(super) struct ConnectionIndex<'e> {
 impl<'e> ConnectionIndex<'e> {
     pub(super) fn new(evidence: &'e StageEvidence) -> Self {
         let entries = evidence.conntrack.as_slice();
-        let mut ipvs: HashMap<_, Vec<_>> = HashMap::new();
-        for connection in &evidence.ipvs_connections {
-            let key = (connection.namespace.as_str(), connection.client);
-            ipvs.entry(key).or_default().push(connection);
-        }
+        let by_addresses = |addresses: fn(&ConntrackEntry) -> AddressPair| {
+            let numbered = entries.iter().enumerate();
+            grouped(numbered.map(|(number, entry)| ((&*entry.namespace, addresses(entry)), number)))
+        };
+        let of_ipvs = evidence.ipvs_connections.iter();
         Self {
             entries,
-            by_original: index_entries(entries, |entry| entry.original),
-            by_reply: index_entries(entries, |entry| entry.reply),
-            ipvs,
+            by_original: by_addresses(|entry| entry.original),
+            by_reply: by_addresses(|entry| entry.reply),
+            ipvs: grouped(of_ipvs.map(|own| ((&*own.namespace, own.client), own))),
         }
     }
 
@@ -84,18 +81,6 @@ impl<'e> ConnectionIndex<'e> {
     }
 }
 
-fn index_entries(
-    entries: &[ConntrackEntry],
-    addresses: impl Fn(&ConntrackEntry) -> AddressPair,
-) -> ByAddresses<'_> {
-    let mut index = ByAddresses::new();
-    for (number, entry) in entries.iter().enumerate() {
-        let key = (entry.namespace.as_str(), addresses(entry));
-        index.entry(key).or_default().push(number);
-    }
-    index
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +90,14 @@ mod tests {
             source: source.parse().unwrap(),
             destination: destination.parse().unwrap(),
         }
+    }
+
+    fn request() -> AddressPair {
+        pair("10.0.0.9:40000", "10.96.0.1:80")
+    }
+
+    fn reply() -> AddressPair {
+        pair("10.244.0.2:8080", "10.0.0.1:50000")
     }
 
     fn entry(namespace: &str, original: AddressPair, reply: AddressPair) -> ConntrackEntry {
@@ -123,11 +116,7 @@ mod tests {
     /// A connection through a cluster IP, which node-1 rewrites to an endpoint and masquerades, and
     /// a connection of node-2 from an address to itself.
     fn evidence() -> StageEvidence {
-        let through_cluster_ip = entry(
-            "node-1",
-            pair("10.0.0.9:40000", "10.96.0.1:80"),
-            pair("10.244.0.2:8080", "10.0.0.1:50000"),
-        );
+        let through_cluster_ip = entry("node-1", request(), reply());
         let own = pair("10.0.0.2:7000", "10.0.0.2:7000");
         StageEvidence {
             conntrack: vec![through_cluster_ip, entry("node-2", own, own)],
@@ -139,8 +128,7 @@ mod tests {
     fn rewritten_packet_has_addresses_of_other_direction() {
         let evidence = evidence();
         let index = ConnectionIndex::new(&evidence);
-        let request = pair("10.0.0.9:40000", "10.96.0.1:80");
-        let reply = pair("10.244.0.2:8080", "10.0.0.1:50000");
+        let (request, reply) = (request(), reply());
         assert_eq!(index.rewritten("node-1", request), Some(reply.reversed()));
         assert_eq!(index.rewritten("node-1", reply), Some(request.reversed()));
         // Not a packet that is already rewritten, and not in another namespace.
@@ -160,8 +148,7 @@ mod tests {
     fn before_sent_finds_addresses_before_rewrite() {
         let evidence = evidence();
         let index = ConnectionIndex::new(&evidence);
-        let request = pair("10.0.0.9:40000", "10.96.0.1:80");
-        let reply = pair("10.244.0.2:8080", "10.0.0.1:50000");
+        let (request, reply) = (request(), reply());
         let sent = index.before_sent("node-1", reply.reversed(), false);
         assert_eq!(sent, Some(request));
         let sent = index.before_sent("node-1", request.reversed(), true);

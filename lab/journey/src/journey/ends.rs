@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::followed::FollowedPacket;
+use super::grouped::grouped;
 use super::packet_index::PacketIndex;
 use super::settings::controlling_sysctls;
 use super::sighting::PacketId;
@@ -237,21 +238,16 @@ fn is_teardown(reason: &str) -> bool {
 pub(super) type DropsByPacket<'e> = HashMap<(&'e str, PacketId), Vec<&'e DroppedPacket>>;
 
 pub(super) fn index_drops(evidence: &StageEvidence) -> DropsByPacket<'_> {
-    let mut index = DropsByPacket::new();
-    if let DropEvidence::Watched { dropped, .. } = &evidence.drops {
-        for drop in dropped {
-            let Some(frame) = Frame::from_ip(&drop.packet) else {
-                continue;
-            };
-            let frame = frame.inner.clone().map_or(frame, |inner| *inner);
-            let packet = PacketId::from_frame(&frame).without_data();
-            index
-                .entry((drop.namespace.as_str(), packet))
-                .or_default()
-                .push(drop);
-        }
-    }
-    index
+    let dropped = match &evidence.drops {
+        DropEvidence::Watched { dropped, .. } => dropped.as_slice(),
+        _ => &[],
+    };
+    grouped(dropped.iter().filter_map(|drop| {
+        let frame = Frame::from_ip(&drop.packet)?;
+        let frame = frame.inner.as_deref().unwrap_or(&frame);
+        let packet = PacketId::from_frame(frame).without_data();
+        Some(((drop.namespace.as_str(), packet), drop))
+    }))
 }
 
 /// Returns the end of a packet that the kernel reported as dropped.

@@ -1,6 +1,6 @@
 //! Builds the journeys of a case's attempts from its evidence.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use super::connection_index::ConnectionIndex;
 use super::ends::{PathEnds, index_drops};
@@ -8,7 +8,7 @@ use super::followed::FollowedPacket;
 use super::hop::MatchIndex;
 use super::packet_index::PacketIndex;
 use super::rules::RuleIndex;
-use super::sighting::{self, PacketId};
+use super::sighting;
 use super::track::tracks;
 use super::{Journey, PacketHeader, PacketPath, PathEnd};
 use svclab_model::evidence::{AddressPair, Attempt, StageEvidence};
@@ -27,14 +27,12 @@ pub fn journeys(plan: &Plan, probes: &[Probe], evidence: &StageEvidence) -> Vec<
         .filter_map(|track| FollowedPacket::from_track(&connections, track, &mut visits))
         .collect();
     let drops = index_drops(evidence);
-    let mut ended: HashMap<(&str, PacketId), usize> = HashMap::new();
-    for (namespace, identity, visit) in visits.into_remaining() {
+    for (namespace, identity, before, visit) in visits.into_remaining() {
         // No capture has the packet, but the kernel reports when a rule dropped it.
-        let key = (namespace, identity);
-        let before = ended.entry(key).or_default();
-        let drop = drops.get(&key).and_then(|drops| drops.get(*before));
-        *before += 1;
-        let time = drop.map_or(0, |drop| drop.time);
+        let of_packet = drops.get(&(namespace, identity));
+        let time = of_packet
+            .and_then(|drops| drops.get(before))
+            .map_or(0, |drop| drop.time);
         let packet = FollowedPacket::from_matches(&connections, namespace, identity, time, visit);
         packets.extend(packet);
     }
@@ -132,6 +130,7 @@ fn packets_of_attempt(
     packets: &[FollowedPacket<'_>],
     index: &PacketIndex<'_>,
 ) -> Vec<(usize, bool)> {
+    // Without directions, these are at least the packets of the attempt.
     let connected = index.connected(addresses, packets);
     let mut outward = HashSet::from([addresses]);
     let mut inward = HashSet::from([addresses.reversed()]);

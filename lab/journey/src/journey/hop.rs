@@ -69,15 +69,16 @@ impl<'e> MatchIndex<'e> {
             .unwrap_or_default()
     }
 
-    /// Returns the remaining matches: those of packets that no interface carried.
-    pub(super) fn into_remaining(self) -> impl Iterator<Item = (&'e str, PacketId, HopMatches)> {
+    /// Returns the remaining matches: those of packets that no interface carried, each with the
+    /// number of identical packets before it.
+    pub(super) fn into_remaining(
+        self,
+    ) -> impl Iterator<Item = (&'e str, PacketId, usize, HopMatches)> {
         self.by_packet
             .into_iter()
             .flat_map(|((namespace, packet), mut streams)| {
-                std::iter::from_fn(move || streams.take_hop()).map(move |visit| {
-                    let visit: HopMatches = visit;
-                    (namespace, packet, visit)
-                })
+                let visits = std::iter::from_fn(move || streams.take_hop()).enumerate();
+                visits.map(move |(before, visit)| (namespace, packet, before, visit))
             })
     }
 }

@@ -6,6 +6,7 @@ mod connection_index;
 mod ends;
 mod follow;
 mod followed;
+mod grouped;
 mod hop;
 mod hop_matches;
 mod nftables;

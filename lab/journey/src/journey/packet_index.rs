@@ -1,14 +1,12 @@
-//! Index of packets by their addresses. A lookup takes the same time for any number of connections.
+//! Index of packets by their addresses.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::followed::FollowedPacket;
+use super::grouped::{ByAddresses, grouped};
 use super::sighting::PacketId;
 use super::track::Kind;
 use svclab_model::evidence::{AddressPair, RelayedConnection};
-
-/// Indices of packets by namespace and addresses.
-type ByAddresses<'p> = HashMap<(&'p str, AddressPair), Vec<usize>>;
 
 /// Index of all packets.
 pub(super) struct PacketIndex<'p> {
@@ -34,37 +32,31 @@ pub(super) struct Connected<'p> {
 
 impl<'p> PacketIndex<'p> {
     pub(super) fn new(packets: &'p [FollowedPacket<'_>], relayed: &'p [RelayedConnection]) -> Self {
-        let mut index = Self {
-            sent_before: HashMap::new(),
-            sent_after: HashMap::new(),
-            quoting: HashMap::new(),
-            alike: HashMap::new(),
-            by_connection: HashMap::new(),
-            relayed: HashMap::new(),
+        let numbered = || packets.iter().enumerate();
+        let by_addresses = |addresses: fn(&FollowedPacket<'_>) -> Option<AddressPair>| {
+            grouped(numbered().filter_map(|(number, packet)| {
+                let sender = packet.hops[0].namespace.as_str();
+                Some(((sender, addresses(packet)?), number))
+            }))
         };
-        for relay in relayed {
-            let relays = index.relayed.entry(undirected(relay.client));
-            relays.or_default().push(relay);
+        Self {
+            sent_before: by_addresses(|packet| Some(packet.before())),
+            sent_after: by_addresses(|packet| Some(packet.hops[0].after)),
+            quoting: by_addresses(|packet| packet.quoted),
+            alike: grouped(
+                numbered().map(|(number, packet)| (packet.shared_by_retransmissions(), number)),
+            ),
+            by_connection: grouped(numbered().flat_map(|(number, packet)| {
+                let either = [Some(packet.before()), packet.quoted];
+                let either = either.into_iter().flatten();
+                either.map(move |addresses| (undirected(addresses), number))
+            })),
+            relayed: grouped(
+                relayed
+                    .iter()
+                    .map(|relay| (undirected(relay.client), relay)),
+            ),
         }
-        for (at, packet) in packets.iter().enumerate() {
-            let sender = &packet.hops[0];
-            let namespace = sender.namespace.as_str();
-            let add = |map: &mut ByAddresses<'p>, addresses| {
-                map.entry((namespace, addresses)).or_default().push(at);
-            };
-            add(&mut index.sent_before, sender.before);
-            add(&mut index.sent_after, sender.after);
-            if let Some(quoted) = packet.quoted {
-                add(&mut index.quoting, quoted);
-            }
-            let alike = index.alike.entry(packet.shared_by_retransmissions());
-            alike.or_default().push(at);
-            let either = [Some(sender.before), packet.quoted];
-            for addresses in either.into_iter().flatten().map(undirected) {
-                index.by_connection.entry(addresses).or_default().push(at);
-            }
-        }
-        index
     }
 
     /// Returns the packets that a namespace sent with these addresses, before it rewrote them.
