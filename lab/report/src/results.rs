@@ -142,7 +142,8 @@ pub struct ClaimDocument {
     /// Part of the claim to which the result applies, if the claim has several parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// Claimed and observed results where they differ.
+    /// Claimed and observed results where they differ. For a confirmed claim, those of which only a
+    /// part was observed, because probes waited for too short a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
 }

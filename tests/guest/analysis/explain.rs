@@ -52,6 +52,7 @@ fn explain_hairpin_names_rule_entry_and_missed_reply() {
             "node-1 kept source 172.17.1.9: nat KUBE-LOAD-BALANCER rule 1: ",
             "--match-set KUBE-LOAD-BALANCER-LOCAL dst,dst -j RETURN`, matching entry \
              KUBE-LOAD-BALANCER-LOCAL 172.18.96.4,tcp:443",
+            "kube-proxy does not bind load balancer addresses to the node",
         ] {
             assert!(
                 conclusion_of_lost.contains(words),

@@ -105,6 +105,21 @@ pub struct LinkContent {
 }
 
 impl Check {
+    /// Whether the observation ended before everything that is expected could occur, such as
+    /// retransmissions after the maximum wait.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        let Self::Retransmissions {
+            expected,
+            intervals: Some(intervals),
+            ..
+        } = self
+        else {
+            return false;
+        };
+        intervals.len() < expected.resent.iter().flatten().count()
+    }
+
     /// Whether the observation meets the expectation.
     #[must_use]
     pub fn holds(&self) -> bool {

@@ -286,6 +286,26 @@ pub enum Rejection {
     },
 }
 
+impl Fact {
+    /// Whether the fact states what happened to a packet. Other facts state reasons.
+    #[must_use]
+    pub const fn is_event(&self) -> bool {
+        matches!(
+            self,
+            Self::NothingCaptured
+                | Self::NothingSent { .. }
+                | Self::Reached { .. }
+                | Self::Rejected { .. }
+                | Self::Lost { .. }
+                | Self::Misdelivered { .. }
+                | Self::ReplyReceived { .. }
+                | Self::Refused { .. }
+                | Self::UnexpectedAddresses { .. }
+                | Self::NoReply
+        )
+    }
+}
+
 /// Reason why a namespace kept the source address of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
@@ -301,6 +321,9 @@ pub enum KeptSourceReason {
     },
     /// No rule marked the packet for masquerading.
     NotMarked,
+    /// No rule marked the packet to a cluster IP for masquerading, because kube-proxy has neither
+    /// `clusterCIDR` nor `masqueradeAll`.
+    NoClusterCidr,
     /// The packet was marked, but not masqueraded.
     MarkedOnly,
 }

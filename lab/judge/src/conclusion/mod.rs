@@ -176,7 +176,10 @@ impl<'a> Explainer<'a> {
         }
         let about_reply = facts.get(1).filter(|_| reply.is_some());
         let kept = kept_sources(&facts[0], about_reply, request, &self.rules);
-        facts.extend(kept);
+        facts.extend(
+            kept.into_iter()
+                .map(|fact| conclusion.with_missing_option(fact, request)),
+        );
         if let Some(reply) = reply {
             facts.extend(conclusion.later_packets(request, reply));
         }

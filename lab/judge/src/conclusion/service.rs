@@ -6,15 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::rules::{RuleReference, marking_jump};
 use super::service_reasons::{MasqueradeOption, ServicePolicy, UntranslatedReason};
-use super::{Conclusion, Fact};
+use super::{Conclusion, Fact, KeptSourceReason};
 use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, RuleMatch};
 use svclab_model::evidence::ConntrackEntry;
 use svclab_model::plan::NFTABLES_TABLE;
 use svclab_planner::cluster::{FABRIC, INTERNET, Node};
-use svclab_rules::kube_proxy::KubeProxy;
 use svclab_rules::kube_proxy::services::ignore_reason;
+use svclab_rules::kube_proxy::{DetectLocalMode, KubeProxy, Mode};
 use svclab_rules::objects::{IngressIp, Service};
 use svclab_ruleset::Protocol;
+use svclab_ruleset::ipvs::VirtualServerKey;
 
 impl Conclusion<'_> {
     /// Returns facts about the way of a failing request to an endpoint.
@@ -130,6 +131,8 @@ impl Conclusion<'_> {
             }
         } else if service.ingress.iter().any(is_proxied) {
             UntranslatedReason::ProxiedAddress
+        } else if let Some(reason) = self.untranslated_by_ipvs(node, service, to) {
+            reason
         } else if let Some(entry) = self.older_entry(hop) {
             UntranslatedReason::Entry {
                 original: entry.original,
@@ -155,6 +158,69 @@ impl Conclusion<'_> {
             service: service.full_name(),
             reason,
         })
+    }
+
+    /// Returns why IPVS did not translate the address of a service. `None` in another mode, or if a
+    /// virtual server has the address.
+    fn untranslated_by_ipvs(
+        &self,
+        node: &Node,
+        service: &Service,
+        to: SocketAddr,
+    ) -> Option<UntranslatedReason> {
+        let proxy = node.kube_proxy.as_ref()?;
+        if proxy.mode != Mode::Ipvs {
+            return None;
+        }
+        let is_balanced = service.ingress.iter().any(|own| own.ip == to.ip());
+        if is_balanced && !proxy.bind_load_balancer_ips {
+            return Some(UntranslatedReason::UnboundAddress);
+        }
+        let mut servers = self.lab.observed(&node.name)?.ipvs.iter();
+        let is_served = servers.any(|server| match server.key {
+            VirtualServerKey::Address { address, port, .. } => {
+                (address, port) == (to.ip(), to.port())
+            }
+            VirtualServerKey::FwMark { .. } => true,
+        });
+        (!is_served).then_some(UntranslatedReason::NoVirtualServer)
+    }
+
+    /// Adds to a fact about a source that no rule marked that an option of kube-proxy is missing:
+    /// without `clusterCIDR` and `masqueradeAll`, no rule marks packets to cluster IPs (kubernetes
+    /// v1.9, `pkg/proxy/ipvs/proxier.go` and `pkg/proxy/iptables/proxier.go`, `syncProxyRules`).
+    pub(super) fn with_missing_option(&self, fact: Fact, request: &PacketPath) -> Fact {
+        let Fact::KeptSource {
+            namespace,
+            source,
+            reason: KeptSourceReason::NotMarked,
+        } = fact
+        else {
+            return fact;
+        };
+        let mut hops = request.hops.iter();
+        let hop = hops.find(|hop| hop.namespace == namespace);
+        let is_cluster_ip = hop
+            .and_then(|hop| self.service(hop.before.destination, request.kind))
+            .is_some_and(|(_, is_internal)| is_internal);
+        let proxy = hop.and_then(|hop| self.node(hop)?.kube_proxy.as_ref());
+        let is_missing = proxy.is_some_and(|proxy| {
+            proxy.cluster_cidr.is_none()
+                && !proxy.masquerade_all
+                && proxy.detect_local_mode == DetectLocalMode::ClusterCIDR
+        });
+        let mut pods = self.book.cluster().pods.iter();
+        let is_pod = pods.any(|pod| !pod.host_network && pod.ips.contains(&source));
+        let reason = if is_cluster_ip && is_missing && !is_pod {
+            KeptSourceReason::NoClusterCidr
+        } else {
+            KeptSourceReason::NotMarked
+        };
+        Fact::KeptSource {
+            namespace,
+            source,
+            reason,
+        }
     }
 
     /// Whether the chain of a match belongs to the hook after the routing decision.

@@ -24,6 +24,11 @@ pub enum UntranslatedReason {
     },
     /// The load balancer address has `ipMode: Proxy`, so that kube-proxy writes no rules for it.
     ProxiedAddress,
+    /// kube-proxy in ipvs mode does not bind load balancer addresses to the node
+    /// (`bindLoadBalancerIPs: false`). IPVS translates only packets to addresses of the node.
+    UnboundAddress,
+    /// kube-proxy runs in ipvs mode, and IPVS has no virtual server at the address and port.
+    NoVirtualServer,
     /// kube-proxy ignores the service.
     Ignored {
         /// Reason, as a predicate that follows the name of the service.

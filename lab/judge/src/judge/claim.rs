@@ -52,7 +52,8 @@ pub struct ClaimOutcome {
     pub verdict: ClaimVerdict,
     /// Part of the claim to which the result applies, if the claim has several parts.
     pub part: Option<String>,
-    /// Claimed and observed results where they differ.
+    /// Claimed and observed results where they differ. For a confirmed claim, those of which only a
+    /// part was observed, because probes waited for too short a time.
     pub differences: Vec<ClaimDifference>,
 }
 
@@ -68,6 +69,12 @@ pub enum ClaimDifference {
 }
 
 impl ClaimDifference {
+    /// Returns the expectations of which only a part was observed.
+    pub(super) fn incomplete(judgement: &Judgement) -> Vec<Self> {
+        let checks = judgement.checks().filter(|check| check.is_incomplete());
+        checks.cloned().map(Self::Check).collect()
+    }
+
     /// Returns the failed expectations of a judgement.
     pub(super) fn from_judgement(judgement: &Judgement) -> Vec<Self> {
         let checks = judgement.checks().filter(|check| !check.holds());

@@ -179,18 +179,23 @@ impl<'a> Judge<'a> {
     fn check_claims(&self, evidence: &Evidence, row_holds: bool) -> Vec<ClaimOutcome> {
         let check_claim = |claim: &ClaimRef| {
             let says = claim.says.as_ref().filter(|_| row_holds);
-            let differences = says.map_or_else(Vec::new, |says| {
-                ClaimDifference::from_judgement(&self.check(says, evidence))
-            });
+            let judged = says.map(|says| self.check(says, evidence));
+            let failed = judged.as_ref().map(ClaimDifference::from_judgement);
+            let failed = failed.unwrap_or_default();
+            let verdict = match failed.as_slice() {
+                _ if !row_holds => ClaimVerdict::Unsettled,
+                [] => ClaimVerdict::Confirmed,
+                _ => ClaimVerdict::Refuted,
+            };
+            let incomplete = judged.as_ref().map(ClaimDifference::incomplete);
             ClaimOutcome {
                 id: claim.id.clone(),
-                verdict: match differences.as_slice() {
-                    _ if !row_holds => ClaimVerdict::Unsettled,
-                    [] => ClaimVerdict::Confirmed,
-                    _ => ClaimVerdict::Refuted,
-                },
+                verdict,
                 part: claim.part.clone(),
-                differences,
+                differences: match verdict {
+                    ClaimVerdict::Confirmed => incomplete.unwrap_or_default(),
+                    _ => failed,
+                },
             }
         };
         self.case.row.claims.iter().map(check_claim).collect()

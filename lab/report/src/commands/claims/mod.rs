@@ -60,6 +60,9 @@ pub enum ClaimStatus {
     Confirmed {
         /// Cases that confirm the claim.
         cases: Vec<String>,
+        /// Claimed and observed values, if no case observed everything that is claimed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        incomplete: Option<String>,
     },
     /// All cases with this claim refute it.
     Refuted {
@@ -96,6 +99,9 @@ pub struct Part {
     pub part: Option<String>,
     /// Cases that confirm the part.
     pub confirmed: Vec<String>,
+    /// Claimed and observed values, if no case observed everything that the part claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
     /// Cases that refute the part.
     pub refuted: Vec<Refutation>,
 }
@@ -205,7 +211,10 @@ fn claim_status(results: &ClaimResults<'_>, not_checkable: Option<&str>) -> Clai
             reason: reason.to_owned(),
         },
         (None, true, true) => ClaimStatus::Unsettled { cases: Vec::new() },
-        (_, false, true) => ClaimStatus::Confirmed { cases: confirmed },
+        (_, false, true) => ClaimStatus::Confirmed {
+            cases: confirmed,
+            incomplete: incomplete(results.iter().map(|(_, outcome)| *outcome)),
+        },
         (_, true, false) => ClaimStatus::Refuted {
             cases: refuted,
             seen: results
@@ -216,7 +225,21 @@ fn claim_status(results: &ClaimResults<'_>, not_checkable: Option<&str>) -> Clai
     }
 }
 
+/// Returns the claimed and observed values of the first confirmation, if each is incomplete.
+fn incomplete<'c>(results: impl Iterator<Item = &'c ClaimDocument>) -> Option<String> {
+    let confirmed = results.filter(|outcome| outcome.verdict == ClaimVerdict::Confirmed);
+    let each: Option<Vec<&String>> = confirmed
+        .map(|outcome| outcome.difference.as_ref())
+        .collect();
+    each?.first().map(|first| (*first).clone())
+}
+
 fn partly(results: &ClaimResults<'_>) -> ClaimStatus {
+    let of_part = |label: Option<&str>| {
+        let label = label.map(str::to_owned);
+        let outcomes = results.iter().map(|(_, outcome)| *outcome);
+        outcomes.filter(move |outcome| outcome.part == label)
+    };
     let mut parts: IndexMap<Option<&str>, Part> = IndexMap::new();
     for (case, outcome) in results {
         let part = parts
@@ -224,6 +247,7 @@ fn partly(results: &ClaimResults<'_>) -> ClaimStatus {
             .or_insert_with_key(|label| Part {
                 part: label.map(str::to_owned),
                 confirmed: Vec::new(),
+                incomplete: incomplete(of_part(outcome.part.as_deref())),
                 refuted: Vec::new(),
             });
         match outcome.verdict {
@@ -355,7 +379,10 @@ pub(crate) mod tests {
         let both = || vec!["l/a".to_owned(), "l/b".to_owned()];
         assert_eq!(
             single_status(&cases, None),
-            ClaimStatus::Confirmed { cases: both() }
+            ClaimStatus::Confirmed {
+                cases: both(),
+                incomplete: None
+            }
         );
         let cases = cases_with(&[("l/a", Refuted, ""), ("l/b", Refuted, "p")]);
         assert_eq!(
@@ -381,8 +408,31 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn tally_incomplete_confirmations_are_shown() {
+        let confirmed = |seen| outcome("S1-1", ClaimVerdict::Confirmed, "", seen);
+        let incomplete = |cases: Vec<CaseDocument>| {
+            let lines = determine_statuses(&cases, &[declared("S1-1", None)]);
+            match &lines[0].status {
+                ClaimStatus::Confirmed { incomplete, .. } => incomplete.clone(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let part = case("l/a", vec![confirmed("claimed 4 s; seen 1 s")]);
+        assert_eq!(
+            incomplete(vec![part.clone()]),
+            Some("claimed 4 s; seen 1 s".to_owned())
+        );
+        // Another case observed all.
+        assert_eq!(
+            incomplete(vec![part, case("l/b", vec![confirmed("")])]),
+            None
+        );
+    }
+
+    #[test]
     fn tally_disagreeing_parts_are_grouped() {
         let part = |label: Option<&str>, confirmed: &[&str], refuted: &[&str]| Part {
+            incomplete: None,
             part: label.map(str::to_owned),
             confirmed: confirmed.iter().map(|&case| case.to_owned()).collect(),
             refuted: refuted

@@ -107,10 +107,12 @@ fn status_word(standing: &ClaimStatus) -> (Style, &'static str) {
 /// Returns the text after the status word.
 fn status_suffix(standing: &ClaimStatus) -> String {
     match standing {
-        ClaimStatus::Confirmed { cases } | ClaimStatus::Refuted { cases, .. } => match &cases[..] {
-            [only] => format!(" by {only}"),
-            many => format!(" by {} cases", many.len()),
-        },
+        ClaimStatus::Confirmed { cases, .. } | ClaimStatus::Refuted { cases, .. } => {
+            match &cases[..] {
+                [only] => format!(" by {only}"),
+                many => format!(" by {} cases", many.len()),
+            }
+        }
         ClaimStatus::Unsettled { cases } if cases.is_empty() => ": no case checks it".to_owned(),
         ClaimStatus::Partly { .. }
         | ClaimStatus::NotCheckable { .. }
@@ -121,7 +123,11 @@ fn status_suffix(standing: &ClaimStatus) -> String {
 /// Returns the paragraphs after the claim's text.
 fn detail_paragraphs(claim: &ClaimLine, verbose: bool) -> Vec<String> {
     match &claim.status {
-        ClaimStatus::Confirmed { cases } => case_lines(cases, verbose),
+        ClaimStatus::Confirmed { cases, incomplete } => {
+            let incomplete = incomplete.as_deref().map(describe_incomplete);
+            let cases = case_lines(cases, verbose);
+            incomplete.into_iter().chain(cases).collect()
+        }
         ClaimStatus::Refuted { cases, seen } => {
             let seen = seen.clone().into_iter();
             seen.chain(case_lines(cases, verbose)).collect()
@@ -135,9 +141,11 @@ fn detail_paragraphs(claim: &ClaimLine, verbose: bool) -> Vec<String> {
                     render_short(part)
                 };
                 let label = part.part.as_ref().map(|label| format!("{label}:"));
+                let incomplete = part.incomplete.as_deref().map(describe_incomplete);
+                let lines = lines.into_iter().chain(incomplete);
                 label
                     .into_iter()
-                    .chain(lines.into_iter().map(|line| format!("- {line}")))
+                    .chain(lines.map(|line| format!("- {line}")))
             })
             .collect(),
         ClaimStatus::NotCheckable { reason } => vec![format!("not checkable: {reason}")],
@@ -151,6 +159,11 @@ fn detail_paragraphs(claim: &ClaimLine, verbose: bool) -> Vec<String> {
             vec![format!("not as expected: {}", list_first(cases))]
         }
     }
+}
+
+/// Describes a confirmation of which only a part was observed.
+fn describe_incomplete(difference: &str) -> String {
+    format!("only a part was observed: {difference}")
 }
 
 /// Returns a line per case, unless the status line names the only case.

@@ -78,6 +78,7 @@ mod tests {
 
     fn part(confirmed: &[&str], refuted: &[(&str, &str)]) -> Part {
         Part {
+            incomplete: None,
             part: None,
             confirmed: confirmed.iter().map(|&case| case.to_owned()).collect(),
             refuted: refuted

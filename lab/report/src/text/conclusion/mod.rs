@@ -158,6 +158,9 @@ fn render_kept_source_reason(reason: &KeptSourceReason) -> String {
             format!(": {} returned before masquerading", rules.join(" and "))
         }
         KeptSourceReason::NotMarked => ": no rule marked the packet for masquerading".to_owned(),
+        KeptSourceReason::NoClusterCidr => ": no rule marked the packet for masquerading, because \
+            kube-proxy has neither `clusterCIDR` nor `masqueradeAll`"
+            .to_owned(),
         KeptSourceReason::MarkedOnly => ", although the packet was marked".to_owned(),
     }
 }

@@ -172,6 +172,14 @@ fn describe_reason(reason: &UntranslatedReason) -> String {
         UntranslatedReason::ProxiedAddress => {
             "the load balancer address has `ipMode: Proxy`".to_owned()
         }
+        UntranslatedReason::UnboundAddress => {
+            "kube-proxy does not bind load balancer addresses to the node (`bindLoadBalancerIPs: \
+             false`), and IPVS translates only packets to addresses of the node"
+                .to_owned()
+        }
+        UntranslatedReason::NoVirtualServer => {
+            "IPVS has no virtual server at the address and port".to_owned()
+        }
         UntranslatedReason::Ignored { reason } => {
             format!("kube-proxy ignores the service, which {reason}")
         }

@@ -20,6 +20,8 @@ fn facts_untranslated_service_gives_the_reason() {
             reply: pair("10.244.2.217:53", "10.0.0.1:40000"),
         },
         UntranslatedReason::ProxiedAddress,
+        UntranslatedReason::UnboundAddress,
+        UntranslatedReason::NoVirtualServer,
         UntranslatedReason::Ignored {
             reason: "is headless".to_owned(),
         },
@@ -32,6 +34,23 @@ fn facts_untranslated_service_gives_the_reason() {
         namespace: "node-1".to_owned(),
         destination: named("10.96.0.53:53", Some("service/default/dns")),
         service: "default/dns".to_owned(),
+        reason,
+    })));
+}
+
+#[test]
+fn facts_kept_sources_give_the_reason() {
+    let reasons = [
+        KeptSourceReason::Returned {
+            rules: vec![rule()],
+        },
+        KeptSourceReason::NotMarked,
+        KeptSourceReason::NoClusterCidr,
+        KeptSourceReason::MarkedOnly,
+    ];
+    insta::assert_snapshot!(render(reasons.map(|reason| Fact::KeptSource {
+        namespace: "node-1".to_owned(),
+        source: "10.96.0.53".parse().unwrap(),
         reason,
     })));
 }
