@@ -110,6 +110,7 @@ pub fn ways() -> Vec<Way> {
     };
     let request = Way {
         is_request: true,
+        label: "Request",
         visits: vec![
             visit("laptop", ">eth0"),
             visit("fabric", "<laptop >node-1"),
@@ -123,6 +124,7 @@ pub fn ways() -> Vec<Way> {
     };
     let reply = Way {
         is_request: false,
+        label: "Reply",
         visits: vec![
             visit("pod/default/web-2-1", ">eth0"),
             visit("node-2", "<veth1 <cni0 >eth0"),

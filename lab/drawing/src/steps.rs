@@ -10,6 +10,8 @@ pub struct Step {
     pub number: usize,
     /// Whether the packet travels in request direction.
     pub is_request: bool,
+    /// Kind of the packet.
+    pub label: &'static str,
     /// Whether the way starts here.
     pub is_first: bool,
     /// Title of the place.
@@ -40,6 +42,7 @@ pub fn steps(topology: &Topology, ways: &[Way]) -> Vec<Step> {
         Step {
             number,
             is_request: way.is_request,
+            label: way.label,
             is_first: index == 0,
             place: place.map_or(&visit.namespace, |place| &place.title).clone(),
             received: interfaces(visit, false),

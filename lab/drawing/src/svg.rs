@@ -41,9 +41,9 @@ pub fn describe(topology: &Topology, ways: &[Way]) -> String {
         return format!("Places: {}.", places.join(", "));
     }
     let texts = ways.iter().map(|way| {
-        let direction = if way.is_request { "Request" } else { "Reply" };
+        let label = way.label;
         let places: Vec<&str> = way.visits.iter().map(|visit| &*visit.namespace).collect();
-        format!("{direction}: {}: {}.", places.join(", "), describe_end(way))
+        format!("{label}: {}: {}.", places.join(", "), describe_end(way))
     });
     texts.collect::<Vec<_>>().join(" ")
 }

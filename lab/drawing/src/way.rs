@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
-use svclab_journey::journey::{Hop, PacketPath, PathEnd, Rewrite};
+use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, Rewrite};
 use svclab_model::evidence::AddressPair;
 
 /// Way of a packet through a topology.
@@ -12,6 +12,8 @@ use svclab_model::evidence::AddressPair;
 pub struct Way {
     /// Whether the packet travels in request direction.
     pub is_request: bool,
+    /// Kind of the packet, at the start of a sentence: `Request`, `Reply`, `RST`, `ICMP error`.
+    pub label: &'static str,
     /// Visited namespaces, in order.
     pub visits: Vec<Visit>,
     /// End of the packet.
@@ -82,6 +84,12 @@ impl Way {
         };
         Self {
             is_request: packet.direction,
+            label: match packet.kind {
+                Kind::Rst => "RST",
+                Kind::Unreachable => "ICMP error",
+                _ if packet.direction => "Request",
+                _ => "Reply",
+            },
             visits: packet.hops.iter().map(Visit::new).collect(),
             end,
             reason: Vec::new(),

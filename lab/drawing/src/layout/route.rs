@@ -203,6 +203,7 @@ mod tests {
     fn route_packet_lost_in_bridge_ends_in_bridge() {
         let way = Way {
             is_request: true,
+            label: "Request",
             visits: vec![
                 visit("laptop", ">eth0"),
                 visit("fabric", "<laptop >node-2"),

@@ -48,7 +48,7 @@ fn drawings(title: &str, topology: &Topology, ways: &[Way]) -> Markup {
 fn item(step: &Step) -> Markup {
     html! {
         li class=[(!step.is_request).then_some("reply")] {
-            @if step.is_first { (if step.is_request { "Request" } else { "Reply" }) " from " }
+            @if step.is_first { (step.label) " from " }
             strong { (printable(&step.place)) }
             @if !step.received.is_empty() { ", received through " (printable(&step.received)) }
             @if !step.sent.is_empty() { ", sent through " (printable(&step.sent)) }
@@ -100,6 +100,7 @@ mod tests {
         };
         let way = Way {
             is_request: true,
+            label: "Request",
             visits: vec![visit],
             end: WayEnd::Stopped,
             reason: vec![format!("dropped by {name}")],
