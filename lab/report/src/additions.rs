@@ -42,6 +42,8 @@ impl Additions {
                 unjudged: false,
                 side: None,
                 fixes: Some(finding.failing.iter().map(ProbeFixes::from).collect()),
+                useless_changes: finding.useless_changes().cloned().collect(),
+                untried_pairs: finding.untried_pairs,
             };
             (finding.case.clone(), additions)
         });

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use svclab_experiment::why::{FailingProbe, Fix};
+use svclab_experiment::why::{FailingProbe, Fix, TriedChanges};
 
 /// Additions to a case.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -18,6 +18,20 @@ pub struct CaseAdditions {
     /// Probes with failing connections and their fixes. Absent if fixes were not searched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixes: Option<Vec<ProbeFixes>>,
+    /// Changes that were tried and fix no failing probe.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub useless_changes: Vec<TriedChanges>,
+    /// Number of pairs of changes that were not tried because there were too many.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub untried_pairs: usize,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+pub(crate) const fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Fixes of a probe with failing connections.

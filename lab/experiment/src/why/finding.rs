@@ -5,8 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use super::change::{Origin, ProposedChange};
 use crate::bisect::Difference;
-use svclab_judge::{Fact, Observed};
+use svclab_journey::journey::Journey;
+use svclab_judge::{Explainer, Fact, Observed};
 use svclab_planner::replay::{OmittedItem, ReplayReport};
+use svclab_runner::run::ExplainedCase;
 use svclab_scenario::expectation::ProbeExpectation;
 
 /// Changes that make the failing connections of a case succeed.
@@ -172,6 +174,43 @@ impl ChangeResult {
 }
 
 impl Finding {
+    /// Replaces the explanation of each failing probe by that of a recorded run of the same case on
+    /// the same kernel, so that both name the same packets. A probe that did not fail there, or
+    /// failed in a different number of connections, keeps its explanation.
+    pub fn explain_by(&mut self, recorded: &ExplainedCase) {
+        if recorded.prepared.case.id != self.case || recorded.kernel != self.kernel {
+            return;
+        }
+        let prepared = &recorded.prepared;
+        let explainers: Vec<Explainer<'_>> = prepared.explainers(&recorded.evidence, []).collect();
+        for failing in &mut self.failing {
+            let stages = recorded.journeys.iter().zip(&explainers);
+            let of_probe = stages.flat_map(|(journeys, explainer)| {
+                let own = journeys.iter().filter(|own| own.probe == failing.probe);
+                own.map(move |journey| (journey, explainer))
+            });
+            let of_probe: Vec<(&Journey, &Explainer<'_>)> = of_probe.collect();
+            let mut lost = of_probe
+                .iter()
+                .filter(|(journey, _)| !journey.verdict.is_success())
+                .peekable();
+            if let Some((journey, explainer)) = lost.peek() {
+                let count = u32::try_from(lost.clone().count());
+                if count == Ok(failing.total.saturating_sub(failing.connected)) {
+                    failing.facts = explainer.conclude(journey);
+                }
+            }
+        }
+    }
+
+    /// Returns the tried changes that fix no failing probe.
+    pub fn useless_changes(&self) -> impl Iterator<Item = &TriedChanges> {
+        self.tried.iter().filter(|tried| {
+            let mut failing = self.failing.iter();
+            !failing.any(|wrong| tried.result.is_fix_for(&wrong.probe))
+        })
+    }
+
     /// Whether no examined probe of the case has failing connections.
     #[must_use]
     pub fn is_healthy(&self) -> bool {

@@ -5,6 +5,7 @@ mod covering;
 mod describe;
 mod edit;
 mod objects;
+mod side_effect;
 
 pub(super) use covering::covering_networks;
 use ipnetwork::{IpNetwork, Ipv4Network};

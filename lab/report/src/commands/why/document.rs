@@ -54,7 +54,7 @@ pub struct CaseFinding {
     /// All changes that were tried, with their results.
     pub tried: Vec<TriedChanges>,
     /// Number of pairs of changes that were not tried because there were too many; absent if zero.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::case_additions::is_zero")]
     pub untried_pairs: usize,
     /// Number of times that probes were run.
     pub runs: u32,
@@ -89,12 +89,4 @@ impl From<Finding> for CaseFinding {
             runs: finding.runs,
         }
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-const fn is_zero(number: &usize) -> bool {
-    *number == 0
 }

@@ -87,16 +87,7 @@ fn render_finding(finding: &Finding, verbose: bool) -> String {
         }
         push_fixes(&mut text, &group[0].fixes, group.len() > 1);
     }
-    let useless: Vec<&TriedChanges> = finding
-        .tried
-        .iter()
-        .filter(|tried| {
-            !finding
-                .failing
-                .iter()
-                .any(|wrong| tried.result.is_fix_for(&wrong.probe))
-        })
-        .collect();
+    let useless: Vec<&TriedChanges> = finding.useless_changes().collect();
     if !useless.is_empty() && (verbose || !finding.is_answered()) {
         let _ = writeln!(text, "\nChanges that do not help:");
         let shown = |tried: &&&TriedChanges| verbose || tried.changes.len() == 1;
@@ -249,6 +240,9 @@ fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
 /// Adds a fix with its commands. A command has one line, so that a user can copy it.
 fn push_fix(text: &mut String, fix: &Fix) {
     push_item(text, &join_descriptions(&fix.changes));
+    for effect in side_effects(fix) {
+        push_wrapped(text, "    * ", &format!("side effect: {effect}"), WIDTH - 2);
+    }
     for command in fix.changes.iter().flat_map(|described| &described.commands) {
         let _ = writeln!(text, "    {}# {}", command.namespace, command.command);
     }
@@ -271,12 +265,20 @@ fn push_necessary(text: &mut String, differences: &[Difference]) {
     }
 }
 
+/// Returns what a fix affects beside the failing connections.
+pub(crate) fn side_effects(fix: &Fix) -> BTreeSet<&'static str> {
+    let changes = fix.changes.iter();
+    changes
+        .filter_map(|described| described.change.side_effect())
+        .collect()
+}
+
 pub(crate) fn join_descriptions(changes: &[DescribedChange]) -> String {
     let each = changes.iter().map(|described| &described.description);
     join(each, ", and ")
 }
 
-fn describe_result(result: &ChangeResult) -> String {
+pub(crate) fn describe_result(result: &ChangeResult) -> String {
     match result {
         ChangeResult::Finished { probes, worse } => {
             let counts = probes.iter().map(|fared| {

@@ -25,7 +25,9 @@ use svclab_model::plan::MaxWait;
 use svclab_report::Additions;
 use svclab_report::why::{Document, render_first_fix, render_text};
 use svclab_runner::results::{ErrorKind, RunError};
-use svclab_runner::run::{PrepareOptions, Prepared, RunOptions, prepare_case, unknown_probe_error};
+use svclab_runner::run::{
+    LabResult, PrepareOptions, Prepared, RunOptions, prepare_case, unknown_probe_error,
+};
 use svclab_scenario::expectation::ProbeExpectation;
 
 /// Finds changes that fix the selected cases, and prints them.
@@ -34,6 +36,82 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
     // Errors of invalid labs are already printed.
     let mut invalid = labs.iter().filter_map(|lab| lab.as_ref().err());
     let mut worst = invalid.next().map(|wrong| wrong.error.kind);
+    let requests = prepare_requests(&labs, arguments, &mut worst)?;
+    let reports = requests
+        .iter()
+        .flat_map(|request| &request.prepared.replay_reports);
+    // Several cases can have the same dump.
+    let unread = reports.flat_map(|report| &report.unread);
+    let unread: BTreeSet<String> = unread.map(Gap::describe).collect();
+    warn_unread(unread);
+    if requests.is_empty() {
+        return match worst {
+            Some(kind) => Ok(Outcome::from_code(kind.exit_code())),
+            None => Err(CliError::nothing_selected()),
+        };
+    }
+    check_wanted(&requests, arguments)?;
+    let options = run_options(None, false, arguments.kernels.choice());
+    let report = ReportOutput::start(arguments.report.as_deref())?;
+    let prepared: Vec<Prepared> = requests
+        .iter()
+        .filter(|_| report.is_some())
+        .map(|request| request.prepared.clone())
+        .collect();
+    // The answer explains the packets that the report shows.
+    let (mut recorded, mut unrecorded) = (Vec::new(), Vec::new());
+    for result in explain_cases(prepared, &options)? {
+        match result {
+            Ok(case) => recorded.push(case),
+            Err(error) => unrecorded.push(error),
+        }
+    }
+    let mut cases = Vec::new();
+    for result in run_interruptible(search(requests, &options))? {
+        match result {
+            Ok(mut findings) => {
+                for finding in &mut findings {
+                    for case in &recorded {
+                        finding.explain_by(case);
+                    }
+                }
+                cases.extend(findings);
+            }
+            Err((case, error)) => {
+                // One message for a case suffices.
+                unrecorded.retain(|(other, _)| *other != case);
+                print_case_error(&case, &error);
+                worst = worst.max(Some(error.kind));
+            }
+        }
+    }
+    for (case, error) in unrecorded {
+        print_case_error(&case, &error);
+        worst = worst.max(Some(error.kind));
+    }
+    let outcome = Outcome::passed_if(cases.iter().all(Finding::is_conclusive));
+    let text = render_text(&cases, arguments.verbose, has_colour_on_stdout());
+    let document = Document::new(cases.clone());
+    let printed = match arguments.format {
+        WhyFormat::Human => print(&text),
+        WhyFormat::Json => print_json(&document),
+    };
+    if let Some(report) = report {
+        let title = format!("svclab why {}", arguments.names.join(" "));
+        let additions = Additions::of_why(answer(title, &text, &document)?, &cases);
+        let (reported, _) = reported_cases(recorded, true);
+        report.write(additions, reported)?;
+    }
+    outcome_of_cases(printed, worst, outcome)
+}
+
+/// Prepares the selected cases. Problems of a case are printed, and `worst` becomes the worst of
+/// their errors.
+fn prepare_requests<'l>(
+    labs: &'l [LabResult],
+    arguments: &WhyArguments,
+    worst: &mut Option<ErrorKind>,
+) -> Result<Vec<WhyRequest<'l>>, CliError> {
     let dumps = read_dump_arguments(&arguments.dump, arguments.lenient)?;
     let mut requests = Vec::new();
     for lab in labs.iter().flatten() {
@@ -57,24 +135,16 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
                 }
                 Err(wrong) => {
                     print_diagnostics(&lab.scenario.sources, &wrong.diagnostics);
-                    worst = worst.max(wrong.result.error.map(|error| error.kind));
+                    *worst = worst.take().max(wrong.result.error.map(|error| error.kind));
                 }
             }
         }
     }
-    let reports = requests
-        .iter()
-        .flat_map(|request| &request.prepared.replay_reports);
-    // Several cases can have the same dump.
-    let unread = reports.flat_map(|report| &report.unread);
-    let unread: BTreeSet<String> = unread.map(Gap::describe).collect();
-    warn_unread(unread);
-    if requests.is_empty() {
-        return match worst {
-            Some(kind) => Ok(Outcome::from_code(kind.exit_code())),
-            None => Err(CliError::nothing_selected()),
-        };
-    }
+    Ok(requests)
+}
+
+/// Checks that the cases have the probe and the source that the arguments name.
+fn check_wanted(requests: &[WhyRequest<'_>], arguments: &WhyArguments) -> Result<(), CliError> {
     if let Some(probe_name) = &arguments.probe {
         let probes = || {
             requests
@@ -86,43 +156,11 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
         }
     }
     if let Some(name) = &arguments.seen_source {
-        for request in &requests {
+        for request in requests {
             check_source(request, name)?;
         }
     }
-    let options = run_options(None, false, arguments.kernels.choice());
-    let report = ReportOutput::start(arguments.report.as_deref())?;
-    let prepared: Vec<Prepared> = requests
-        .iter()
-        .filter(|_| report.is_some())
-        .map(|request| request.prepared.clone())
-        .collect();
-    let mut cases = Vec::new();
-    for result in run_interruptible(search(requests, &options))? {
-        match result {
-            Ok(findings) => cases.extend(findings),
-            Err((case, error)) => {
-                print_case_error(&case, &error);
-                worst = worst.max(Some(error.kind));
-            }
-        }
-    }
-    let outcome = Outcome::passed_if(cases.iter().all(Finding::is_conclusive));
-    let text = render_text(&cases, arguments.verbose, has_colour_on_stdout());
-    let document = Document::new(cases.clone());
-    let printed = match arguments.format {
-        WhyFormat::Human => print(&text),
-        WhyFormat::Json => print_json(&document),
-    };
-    if let Some(report) = report {
-        let title = format!("svclab why {}", arguments.names.join(" "));
-        let additions = Additions::of_why(answer(title, &text, &document)?, &cases);
-        let explained = explain_cases(prepared, &options)?;
-        let explained = explained.into_iter().filter_map(Result::ok).collect();
-        let (reported, _) = reported_cases(explained, true);
-        report.write(additions, reported)?;
-    }
-    outcome_of_cases(printed, worst, outcome)
+    Ok(())
 }
 
 /// Returns the result that the probe should have; `None` if the arguments state none.
