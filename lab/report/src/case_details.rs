@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ use crate::timed_events::TimedEvents;
 use svclab_drawing::Topology;
 use svclab_journey::journey::{Hop, PacketPath};
 use svclab_model::evidence::{AddressPair, ConntrackEntry, Evidence, IpvsConnection};
+use svclab_rules::kube_proxy::settings;
 use svclab_runner::results::CaseResult;
 use svclab_runner::run::CaseEvidence;
 
@@ -230,11 +232,16 @@ impl Basis {
     fn of_evidence(seen: &CaseEvidence) -> Self {
         let prepared = &seen.prepared;
         let proxies = prepared.plan.kube_proxies.iter();
-        let generated = prepared.cluster.nodes.iter().filter_map(|node| {
-            let proxy = node.generated_proxy()?;
-            let (version, name) = (&proxy.version, &node.name);
-            Some(format!("rules of kube-proxy {version} on {name}"))
-        });
+        let mut nodes_by_proxy: IndexMap<String, Vec<&str>> = IndexMap::new();
+        for node in &prepared.cluster.nodes {
+            if let Some(proxy) = node.generated_proxy() {
+                let key = format!("{}: {}", proxy.version, settings(proxy).join(" "));
+                nodes_by_proxy.entry(key).or_default().push(&node.name);
+            }
+        }
+        let generated = nodes_by_proxy
+            .iter()
+            .map(|(proxy, nodes)| format!("rules of {} for kube-proxy {proxy}", nodes.join(", ")));
         let reports = prepared.replay_reports.iter();
         let simulated = reports.clone().flat_map(|report| {
             let lines = report.simulated.iter();

@@ -21,7 +21,7 @@ mod topology;
 mod version;
 
 pub use config::file::{config_file, is_needed as needs_config_file};
-pub use config::flags::{flags, reserved_flag};
+pub use config::flags::{flags, reserved_flag, settings};
 pub use config::{
     Cidrs, ConfigError, DetectLocalMode, KubeProxy, Mode, NodePortAddress, Timeout, TimeoutError,
     sync_timeout,

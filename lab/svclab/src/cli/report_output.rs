@@ -65,6 +65,7 @@ impl ReportOutput {
         cases: Vec<ReportedCase>,
     ) -> io::Result<()> {
         let mut results = Vec::new();
+        writer.event(&Event::RunStarted { cases: cases.len() })?;
         for (result, evidence) in cases {
             results.push(result.clone());
             writer.event(&Event::CaseEnded {

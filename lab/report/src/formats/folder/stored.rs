@@ -10,7 +10,7 @@ use super::{CAPTURE, EVIDENCE, RESULTS};
 use crate::case_details::CaseDetails;
 use crate::commands::compare::{Comparison, short_kernel};
 use crate::formats::evidence::{self, StoredDetails};
-use crate::formats::html::evidence::{compressed, embedded, escape_path};
+use crate::formats::html::evidence::{compressed, embedded, escape_path, includes_evidence};
 use crate::formats::html::{CasePage, FileLink, PAGE, Page, ShownRun};
 use crate::results::{CaseDocument, Document, SCHEMA};
 use svclab_diagnostic::files::{self, FileError, Location};
@@ -218,6 +218,7 @@ pub fn write_page(
     if let PageTarget::Directory(path) = target {
         files::create_output_directory(path).map_err(|error| super::with_path(path, &error))?;
     }
+    let cases = runs.iter().map(|run| run.document.cases.len()).sum();
     for (run, label) in runs.iter().zip(&labels) {
         for case in &run.document.cases {
             let (details, directory) = run.details(case);
@@ -227,10 +228,19 @@ pub fn write_page(
                     page.add_link(label, &details, href);
                 }
                 (_, directory) => {
-                    let files = directory.map_or_else(|| Ok(Vec::new()), embedded_files)?;
+                    let with_evidence = includes_evidence(cases, details.result.result);
+                    let names = if with_evidence {
+                        &[CAPTURE, EVIDENCE][..]
+                    } else {
+                        &[CAPTURE]
+                    };
+                    let omits_evidence = directory.is_some() && !with_evidence;
+                    let files = directory.map(|directory| embedded_files(directory, names));
+                    let files = files.transpose()?.unwrap_or_default();
                     let baseline = baselines.iter().find_map(|run| run.same_case(case));
                     let page_of_case = CasePage {
                         baseline: baseline.cloned(),
+                        omits_evidence,
                         ..CasePage::new(details, files)
                     };
                     page.add_section(label, &page_of_case)?;
@@ -255,9 +265,9 @@ pub fn write_page(
 }
 
 /// Returns the files of a case as data URLs, compressed.
-fn embedded_files(directory: &Path) -> io::Result<Vec<FileLink>> {
-    [CAPTURE, EVIDENCE]
-        .into_iter()
+fn embedded_files(directory: &Path, names: &[&str]) -> io::Result<Vec<FileLink>> {
+    names
+        .iter()
         .map(|name| {
             let location = Location::below(directory, name);
             let read = location.read(MAX_BYTES);

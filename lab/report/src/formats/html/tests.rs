@@ -3,6 +3,9 @@ use crate::additions::Answer;
 use crate::case_additions::ProbeFixes;
 use crate::case_details::CaseDetails;
 use crate::results::Document;
+use svclab_experiment::why::{
+    ChangeResult, DescribedChange, Fix, Origin, ProbeCount, ProposedChange, TriedChanges,
+};
 use svclab_runner::results::{Results, fixture};
 
 /// Renders results without evidence.
@@ -142,4 +145,54 @@ fn section_of_case_names_fixes_and_missing_expectations() {
     assert!(!markup.contains("PASS"), "{markup}");
     let (_, markdown) = markup.split_once("<pre class=\"copy\">").expect("Markdown");
     insta::assert_snapshot!(markdown.split("</pre>").next().unwrap());
+}
+
+#[test]
+fn fixes_are_grouped_and_useless_changes_listed() {
+    let results = fixture::results();
+    let mut details = CaseDetails::new(&results.cases[0], None, "svclab run");
+    let described = |change: ProposedChange, origin| DescribedChange {
+        description: change.to_string(),
+        origin,
+        commands: Vec::new(),
+        change,
+    };
+    let fix = |change, origin| Fix {
+        changes: vec![described(change, origin)],
+        necessary: Vec::new(),
+    };
+    let fixes = vec![
+        fix(ProposedChange::MasqueradeAll, Origin::Configured),
+        fix(ProposedChange::StrictArp, Origin::Generated),
+    ];
+    let probe = |name: &str, fixes: &[Fix]| ProbeFixes {
+        probe: name.to_owned(),
+        fixes: fixes.to_vec(),
+    };
+    let other = [fix(ProposedChange::BeLiberal, Origin::Configured)];
+    details.additions.fixes = Some(vec![
+        probe("<a>", &fixes),
+        probe("b", &other),
+        probe("c", &fixes),
+    ]);
+    details.additions.useless_changes = vec![TriedChanges {
+        changes: vec![described(
+            ProposedChange::FlannelMasquerade,
+            Origin::Configured,
+        )],
+        result: ChangeResult::Finished {
+            probes: vec![ProbeCount {
+                probe: "<a>".to_owned(),
+                connected: 0,
+                total: 8,
+            }],
+            worse: vec!["d".to_owned()],
+        },
+    }];
+    details.additions.untried_pairs = 3;
+    let case = CasePage::new(details, Vec::new());
+    let markup = case::section("case", &case).markup.into_string();
+    let (_, fixes) = markup.split_once("<dt>Fix</dt>").expect("fixes");
+    let (fixes, _) = fixes.split_once("<dt>").expect("the next entry");
+    insta::assert_snapshot!(fixes.replace("<dd", "\n<dd").replace("<li", "\n<li"));
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::case::evidence::embedded_files;
+use super::case::evidence::{embedded_files, includes_evidence};
 use super::case::shown::shown_only;
 use super::{CasePage, Page, ShownRun};
 use crate::additions::Additions;
@@ -16,6 +16,8 @@ pub struct HtmlWriter<W> {
     page: Page,
     rerun_command: String,
     additions: Additions,
+    /// Number of cases of the run.
+    cases: usize,
     out: W,
 }
 
@@ -27,6 +29,7 @@ impl<W: Write> HtmlWriter<W> {
             page: Page::new(additions.answer.clone()),
             rerun_command: rerun_command.to_owned(),
             additions,
+            cases: 0,
             out,
         }
     }
@@ -35,16 +38,22 @@ impl<W: Write> HtmlWriter<W> {
 impl<W: Write> Writer for HtmlWriter<W> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
+            Event::RunStarted { cases } => {
+                self.cases = *cases;
+                Ok(())
+            }
             Event::CaseEnded { result, evidence } => {
                 let seen = evidence.as_deref();
                 let details = self.additions.details(result, seen, &self.rerun_command);
+                let with_evidence = includes_evidence(self.cases, details.result.result);
                 let files = seen.map(|seen| {
                     let (details, seen) = shown_only(&details, seen);
-                    embedded_files(&details, &seen)
+                    embedded_files(&details, &seen, with_evidence)
                 });
                 let files = files.transpose()?.unwrap_or_default();
                 let case = CasePage {
                     has_reduced_files: seen.is_some(),
+                    omits_evidence: seen.is_some() && !with_evidence,
                     ..CasePage::new(details, files)
                 };
                 self.page.add_section("", &case)
@@ -59,7 +68,7 @@ impl<W: Write> Writer for HtmlWriter<W> {
                     .write_all(self.page.render(&[run], None)?.as_bytes())?;
                 self.out.flush()
             }
-            _ => Ok(()),
+            Event::CaseStarted { .. } => Ok(()),
         }
     }
 }

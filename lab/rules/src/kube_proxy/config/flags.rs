@@ -64,7 +64,6 @@ pub fn flags(proxy: &KubeProxy, node: &str, api: SocketAddr) -> Vec<String> {
     let mut arguments = vec![
         format!("--master=http://{api}"),
         format!("--hostname-override={node}"),
-        format!("--proxy-mode={}", proxy.mode),
         // Inside a namespace, root cannot set the kernel's maximum number of conntrack entries.
         "--conntrack-max-per-core=0".to_owned(),
         // kube-proxy writes each change at once and does no periodic sync.
@@ -72,6 +71,17 @@ pub fn flags(proxy: &KubeProxy, node: &str, api: SocketAddr) -> Vec<String> {
         "--iptables-sync-period=1h".to_owned(),
         "--ipvs-min-sync-period=1ms".to_owned(),
         "--ipvs-sync-period=1h".to_owned(),
+    ];
+    arguments.extend(settings(proxy));
+    arguments
+}
+
+/// Returns the flags for the settings of a kube-proxy, without those for its node and its API
+/// server.
+#[must_use]
+pub fn settings(proxy: &KubeProxy) -> Vec<String> {
+    let mut arguments = vec![
+        format!("--proxy-mode={}", proxy.mode),
         format!("--iptables-masquerade-bit={}", proxy.masquerade_bit),
     ];
     if let Some(cidrs) = &proxy.cluster_cidr {

@@ -1,10 +1,13 @@
 //! Renders the expectations of a case with what was seen.
 
+use indexmap::IndexMap;
 use maud::{Markup, html};
 
 use crate::case_details::CaseDetails;
+use crate::results::ClaimDocument;
 use crate::text::expectation::{describe_observed, describe_shifts};
 use svclab_diagnostic::printable::printable;
+use svclab_judge::ClaimVerdict;
 
 /// Renders probes, other checks, steps and claims.
 pub(super) fn render(details: &CaseDetails) -> Markup {
@@ -50,14 +53,35 @@ pub(super) fn render(details: &CaseDetails) -> Markup {
         @if !result.claims.is_empty() {
             h2 { "Claims" }
             ul {
-                @for claim in &result.claims {
+                @for (id, claims) in &claims_by_id(&result.claims) {
                     li {
-                        (printable(&claim.id)) ", " strong { (claim.verdict.label()) }
-                        @if let Some(part) = &claim.part { " in part (" (printable(part)) ")" }
-                        @if let Some(text) = details.claim_texts.get(&claim.id) { ": " (printable(text)) }
-                        @if let Some(difference) = &claim.difference { p.note { (printable(difference)) } }
+                        (printable(id))
+                        @if let Some(text) = details.claim_texts.get(*id) { ": " (printable(text)) }
+                        ul { @for claim in claims { li { (render_claim(claim)) } } }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Groups the results of a case for claims: those for the parts of a claim come together.
+fn claims_by_id(claims: &[ClaimDocument]) -> IndexMap<&str, Vec<&ClaimDocument>> {
+    let mut by_id: IndexMap<&str, Vec<&ClaimDocument>> = IndexMap::new();
+    for claim in claims {
+        by_id.entry(&claim.id).or_default().push(claim);
+    }
+    by_id
+}
+
+fn render_claim(claim: &ClaimDocument) -> Markup {
+    html! {
+        strong { (claim.verdict.label()) }
+        @if let Some(part) = &claim.part { ": " (printable(part)) }
+        @if let Some(difference) = &claim.difference {
+            p.note {
+                @if claim.verdict == ClaimVerdict::Confirmed { "Only a part was observed: " }
+                (printable(difference))
             }
         }
     }

@@ -8,10 +8,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use maud::{Markup, html};
 
+use super::CasePage;
 use crate::case_details::CaseDetails;
 use crate::formats::capture::write_capture;
 use crate::formats::evidence::EvidenceDocument;
 use svclab_diagnostic::printable::{PrintableWriter, TextKind, printable};
+use svclab_runner::results::CaseStatus;
 use svclab_runner::run::CaseEvidence;
 
 /// Link to a file.
@@ -22,9 +24,18 @@ pub(crate) struct FileLink {
     pub href: String,
 }
 
-/// Renders the links to the files of a case, and its lab. `are_reduced` states that the files contain
-/// only the connections that the page shows.
-pub(super) fn render(files: &[FileLink], are_reduced: bool, lab: Option<&str>) -> Markup {
+/// Maximum number of cases of a page that contains the evidence of passed cases.
+const MAX_CASES: usize = 20;
+
+/// Whether a page with a number of cases contains the evidence of a case. With that of hundreds of
+/// passed cases, a page would be too large to send.
+pub(in crate::formats) fn includes_evidence(cases: usize, status: CaseStatus) -> bool {
+    cases <= MAX_CASES || status != CaseStatus::Pass
+}
+
+/// Renders the links to the files of a case, and its lab.
+pub(super) fn render(case: &CasePage, lab: Option<&str>) -> Markup {
+    let files = &case.files;
     html! {
         @if !files.is_empty() || lab.is_some() { h2 { "Evidence" } }
         @if !files.is_empty() {
@@ -33,9 +44,15 @@ pub(super) fn render(files: &[FileLink], are_reduced: bool, lab: Option<&str>) -
                     li { a href=(href) download=(name) { (name) } }
                 }
             }
-            @if are_reduced {
+            @if case.has_reduced_files || case.omits_evidence {
                 p.note {
-                    "These files contain the connections that the page shows. "
+                    @if case.has_reduced_files {
+                        "These files contain the connections that the page shows. "
+                    }
+                    @if case.omits_evidence {
+                        "A page with more than " (MAX_CASES) " cases omits evidence.json of passed \
+                         cases. "
+                    }
                     code { "--report DIRECTORY" } " writes all."
                 }
             }
@@ -54,18 +71,19 @@ pub(super) fn render(files: &[FileLink], are_reduced: bool, lab: Option<&str>) -
 pub(in crate::formats::html) fn embedded_files(
     details: &CaseDetails,
     seen: &CaseEvidence,
+    with_evidence: bool,
 ) -> io::Result<Vec<FileLink>> {
     let capture = compressed(|out| write_capture(out, seen))?;
+    let capture = embedded("capture.pcapng.gz", &capture);
+    if !with_evidence {
+        return Ok(vec![capture]);
+    }
     let evidence = compressed(|out| {
         let mut out = PrintableWriter::new(out, TextKind::Json);
         serde_json::to_writer(&mut out, &EvidenceDocument::new(details, seen))?;
         out.flush()
     })?;
-    let files = [
-        ("capture.pcapng.gz", capture),
-        ("evidence.json.gz", evidence),
-    ];
-    Ok(files.map(|(name, file)| embedded(name, &file)).into())
+    Ok(vec![capture, embedded("evidence.json.gz", &evidence)])
 }
 
 /// Returns a compressed file as a data URL.

@@ -2,9 +2,10 @@
 
 use maud::{Markup, html};
 
-use crate::case_additions::ProbeFixes;
+use crate::case_additions::{CaseAdditions, ProbeFixes};
 use crate::case_details::CaseDetails;
-use crate::commands::why::join_descriptions;
+use crate::commands::why::{describe_result, join_descriptions, side_effects};
+use crate::text::count;
 use svclab_diagnostic::printable::printable;
 use svclab_experiment::why::{Fix, Origin};
 
@@ -17,33 +18,84 @@ pub(super) fn render(details: &CaseDetails, is_failing: bool) -> Markup {
             dd { "not searched; " code { (printable(&details.search_command())) } " searches for it" }
         },
         None => html! {},
-        Some(probes) => html! {
-            dt { "Fix" }
-            @if probes.is_empty() { dd { "no probe has failing connections" } }
-            @for probe in probes { (render_probe(probe, probes.len() > 1)) }
-        },
+        Some(probes) => {
+            let groups = group_by_fixes(probes);
+            html! {
+                dt { "Fix" }
+                @if groups.is_empty() { dd { "no probe has failing connections" } }
+                @for (names, fixes) in &groups {
+                    (render_group(names, fixes, groups.len() > 1 || names.len() > 1))
+                }
+                (render_useless(&details.additions))
+            }
+        }
     }
 }
 
-fn render_probe(probe: &ProbeFixes, is_named: bool) -> Markup {
+/// Groups the probes that have the same fixes.
+pub(super) fn group_by_fixes(probes: &[ProbeFixes]) -> Vec<(Vec<&str>, &[Fix])> {
+    let mut groups: Vec<(Vec<&str>, &[Fix])> = Vec::new();
+    for probe in probes {
+        let mut known = groups.iter_mut();
+        match known.find(|(_, fixes)| *fixes == probe.fixes) {
+            Some((names, _)) => names.push(&probe.probe),
+            None => groups.push((vec![&probe.probe], &probe.fixes)),
+        }
+    }
+    groups
+}
+
+/// Whether a fix lasts. A component writes generated state again.
+pub(super) fn is_lasting(fix: &Fix) -> bool {
+    let mut changes = fix.changes.iter();
+    changes.all(|change| change.origin == Origin::Configured)
+}
+
+fn render_group(names: &[&str], fixes: &[Fix], is_named: bool) -> Markup {
     html! {
-        @if is_named { dd { strong { (printable(&probe.probe)) ":" } } }
-        @if probe.fixes.is_empty() { dd { "no tried change helps" } }
-        @for fix in &probe.fixes { dd.fix { (render_fix(fix)) } }
+        @if is_named { dd { strong { (printable(&names.join(", "))) ":" } } }
+        @match fixes.len() {
+            0 => { dd { "no tried change helps" } }
+            1 => {}
+            _ => { dd.note { "Each of these changes suffices. Tested in a lab: no other probe gets worse." } }
+        }
+        @for fix in fixes { dd.fix { (render_fix(fix)) } }
     }
 }
 
 fn render_fix(fix: &Fix) -> Markup {
-    let changes = &fix.changes;
-    let commands = changes.iter().flat_map(|change| &change.commands);
-    let is_lasting = changes
-        .iter()
-        .all(|change| change.origin == Origin::Configured);
+    let commands = fix.changes.iter().flat_map(|change| &change.commands);
     html! {
-        (printable(&join_descriptions(changes)))
-        @if !is_lasting { " (until the component writes it again)" }
+        (printable(&join_descriptions(&fix.changes)))
+        @if !is_lasting(fix) { " (until the component writes it again)" }
+        @for effect in side_effects(fix) { p.note { "Side effect: " (effect) "." } }
         @for command in commands {
             pre.command { (printable(&command.namespace)) "# " (printable(&command.command)) }
+        }
+    }
+}
+
+/// Renders the changes that were tried and do not help.
+fn render_useless(additions: &CaseAdditions) -> Markup {
+    let (useless, untried) = (&additions.useless_changes, additions.untried_pairs);
+    html! {
+        @if !useless.is_empty() || untried > 0 {
+            dd {
+                details.useless {
+                    summary { (count(useless.len(), "tried change does not help", "tried changes do not help")) }
+                    ul {
+                        @for tried in useless {
+                            li {
+                                (printable(&join_descriptions(&tried.changes))) ": "
+                                (printable(&describe_result(&tried.result)))
+                            }
+                        }
+                    }
+                    @if untried > 0 {
+                        p.note { (count(untried, "pair of changes was", "pairs of changes were")) " not tried: there are too many pairs." }
+                    }
+                }
+            }
         }
     }
 }

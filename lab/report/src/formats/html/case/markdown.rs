@@ -1,7 +1,8 @@
 //! Renders the answer of a case as Markdown, for an issue.
 
 use super::answer::Answer;
-use crate::commands::why::join_descriptions;
+use super::fixes::{group_by_fixes, is_lasting};
+use crate::commands::why::{join_descriptions, side_effects};
 use crate::formats::markdown::{code_span, escape_text};
 use svclab_diagnostic::printable::printable;
 
@@ -19,19 +20,42 @@ pub(super) fn render(answer: &Answer<'_>) -> String {
     if let Some(error) = &result.error {
         lines.push(format!("- Error: {}", escape_text(&error.message)));
     }
-    lines.extend(
-        answer
-            .sentences
+    let is_several = answer.probes.len() > 1;
+    for probe in &answer.probes {
+        if is_several {
+            lines.push(format!("- **{}**", escape_text(&probe.title)));
+        }
+        let sentences = probe
+            .route
             .iter()
-            .map(|sentence| format!("- {}", escape_text(sentence))),
-    );
-    if let Some(rule) = &answer.decided_by {
-        lines.push(format!("- Decided by {}", code_span(rule)));
+            .chain(&probe.events)
+            .chain(&probe.reasons);
+        lines.extend(sentences.map(|sentence| format!("- {}", escape_text(sentence))));
+        let succeeded = probe.succeeded.iter();
+        lines.extend(
+            succeeded.map(|sentence| format!("- Other connections: {}", escape_text(sentence))),
+        );
+        if let Some(rule) = &probe.decided_by {
+            lines.push(format!("- Decided by {}", code_span(rule)));
+        }
     }
-    for probe in details.additions.fixes.iter().flatten() {
-        for fix in &probe.fixes {
+    let fixes = details.additions.fixes.as_deref().unwrap_or_default();
+    for (names, fixes) in group_by_fixes(fixes) {
+        let names = if is_several {
+            format!(" of {}", escape_text(&names.join(", ")))
+        } else {
+            String::new()
+        };
+        for fix in fixes {
             let description = escape_text(&join_descriptions(&fix.changes));
-            lines.push(format!("- Fix: {description}"));
+            let again = if is_lasting(fix) {
+                ""
+            } else {
+                " (until the component writes it again)"
+            };
+            lines.push(format!("- Fix{names}: {description}{again}"));
+            let effects = side_effects(fix).into_iter();
+            lines.extend(effects.map(|effect| format!("  - Side effect: {effect}")));
             let commands = fix.changes.iter().flat_map(|change| &change.commands);
             lines.extend(commands.map(|command| {
                 let line = format!("{}# {}", command.namespace, command.command);

@@ -5,6 +5,7 @@ mod checks;
 pub(crate) mod evidence;
 mod fixes;
 mod markdown;
+mod probe_answer;
 pub(super) mod shown;
 mod topology;
 
@@ -24,6 +25,8 @@ pub(crate) struct CasePage {
     pub files: Vec<FileLink>,
     /// Whether the files contain only the connections that the page shows.
     pub has_reduced_files: bool,
+    /// Whether the files lack the evidence, because the page has many cases and this one passed.
+    pub omits_evidence: bool,
     /// Details of the case in an earlier run.
     pub baseline: Option<CaseDetails>,
 }
@@ -35,6 +38,7 @@ impl CasePage {
             details,
             files,
             has_reduced_files: false,
+            omits_evidence: false,
             baseline: None,
         }
     }
@@ -68,7 +72,7 @@ pub(super) fn section(id: &str, case: &CasePage) -> CaseSection {
             (timeline::render(id, details, &connections, start))
         }
         (checks::render(details))
-        (evidence::render(&case.files, case.has_reduced_files, details.lab_text.as_deref()))
+        (evidence::render(case, details.lab_text.as_deref()))
     };
     CaseSection {
         headline: answer.headline,

@@ -36,6 +36,13 @@ impl<'a> Connections<'a> {
         format!("{section}:{}", encode(&(name + &step.unwrap_or_default())))
     }
 
+    /// Returns a connection of the same probe and stage that succeeded.
+    pub(in crate::formats::html) fn succeeding(&self) -> Option<&'a ExplainedJourney> {
+        let probe = &self.explained.journey.probe;
+        let mut stage = self.stage.iter();
+        stage.find(|other| other.journey.probe == *probe && other.journey.verdict.is_success())
+    }
+
     /// Returns the bytes of a packet, which has an index in the first connection.
     pub(in crate::formats::html) fn frame<'d>(
         &self,

@@ -20,7 +20,7 @@ pub(in crate::formats::html) fn render(
     };
     let shown = first.explained;
     let before = baseline.and_then(|baseline| same_connection(shown, baseline));
-    let succeeded = succeeding(first).filter(|_| shown.failing);
+    let succeeded = first.succeeding().filter(|_| shown.failing);
     let ways = |other: &ExplainedJourney| [&other.journey, &shown.journey].map(ConnectionWay::from);
     html! {
         @if let Some(before) = before {
@@ -51,13 +51,6 @@ pub(in crate::formats::html) fn render_pairing(
         }
         (table(["Other case", "This case"], &pairing.ways.map(Clone::clone)))
     }
-}
-
-/// Returns a connection of the same probe and stage that succeeded.
-fn succeeding<'a>(connections: &Connections<'a>) -> Option<&'a ExplainedJourney> {
-    let probe = &connections.explained.journey.probe;
-    let mut stage = connections.stage.iter();
-    stage.find(|other| other.journey.probe == *probe && other.journey.verdict.is_success())
 }
 
 /// Returns the connection of an earlier run with the same probe and number.
