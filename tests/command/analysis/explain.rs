@@ -209,7 +209,7 @@ fn run_report_page_contains_packets_and_readable_capture() {
     let page = fs::read_to_string(&page).expect("the page");
     for part in [
         "call: the connection times out",
-        "PASS: as the lab expects",
+        "PASS: the lab expects this failure",
         "nat POSTROUTING",
         "reverse path filtering",
         "<svg",

@@ -34,9 +34,12 @@ impl ProposedChange {
                 }
                 _ => return None,
             },
-            Self::FlannelMasquerade | Self::MasqueradeNetwork { .. } => {
+            Self::FlannelMasquerade => {
                 "destinations outside of the pod networks see the address of a node, not that of the \
                  pod"
+            }
+            Self::MasqueradeNetwork { .. } => {
+                "destinations in the network see the address of a node, not that of the pod"
             }
             Self::ClusterCidr { .. } => {
                 "endpoints see the address of a node for cluster IP traffic from other sources"
