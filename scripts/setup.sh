@@ -173,6 +173,27 @@ help: install them for cargo, then run this command again"
     axe_is_there || fetch_axe || exit
 }
 
+# Writes Debian packages.
+cargo_deb=3.8.0
+
+# Installs everything that scripts/package needs.
+setup_packaging() {
+    provide missing_for_labs
+    install_rust
+    has cargo-deb || {
+        say "Installing cargo-deb $cargo_deb"
+        cargo install --quiet --locked "cargo-deb@$cargo_deb" >&2 ||
+            cannot "cargo cannot install cargo-deb $cargo_deb"
+    }
+}
+
+# Prints the Debian packages that are missing for the container image.
+missing_for_image() {
+    has mmdebstrap || echo mmdebstrap
+    has umoci || echo umoci
+    has jq || echo jq
+}
+
 # Real kube-proxy that rules are compared with: its version, the version of its source package in
 # Debian, and the version of Go that builds it.
 kube_proxy=v1.20.2

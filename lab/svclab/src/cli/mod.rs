@@ -23,7 +23,7 @@ use args::{Arguments, Command};
 use cases::{claims, explain, graph, plan, run, verify, why};
 use dumps::{bisect, diff, redact, replay, rules};
 use error::{CliError, CommandResult, Outcome};
-use machine::{doctor, kernel, report, schema};
+use machine::{doctor, kernel, report, schema, shell};
 use running::{capture, down, exec, probe, ps, up};
 
 use svclab_diagnostic::{bug, exit_code};
@@ -120,7 +120,8 @@ fn dispatch(arguments: &Arguments) -> CommandResult {
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),
         Command::Schema { format } => schema::schema(*format),
-        Command::Completions { shell } => completions(*shell),
+        Command::Completions { shell } => shell::completions(*shell),
+        Command::Man { directory } => shell::man(directory),
     }
 }
 
@@ -143,15 +144,6 @@ fn init_logging() {
 fn is_read_by_runner() -> bool {
     std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true")
         || std::env::args_os().any(|argument| argument == "github" || argument == "--format=github")
-}
-
-fn completions(shell: clap_complete::Shell) -> CommandResult {
-    use clap::CommandFactory as _;
-    // The generator panics if a write fails, so the script is written to memory first.
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "svclab", &mut script);
-    output::print(&String::from_utf8_lossy(&script))?;
-    Ok(Outcome::SUCCESS)
 }
 
 #[cfg(test)]

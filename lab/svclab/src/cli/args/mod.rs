@@ -42,12 +42,20 @@ use replay::REPLAY_HELP;
 use report::REPORT_HELP;
 use running::{CAPTURE_HELP, EXEC_HELP, UP_HELP};
 
+/// Version of the program, with the commit and its date.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("SVCLAB_COMMIT"),
+    ")"
+);
+
 /// Lab for Kubernetes Service networking: builds clusters from real namespaces and rules, sends
 /// real packets, and explains where they went
 #[derive(Debug, Parser)]
 #[command(
     name = "svclab",
-    version,
+    version = VERSION,
     max_term_width = 100,
     arg_required_else_help = true
 )]
@@ -144,5 +152,10 @@ pub(crate) enum Command {
     Completions {
         /// Name of the shell
         shell: clap_complete::Shell,
+    },
+    /// Write the man pages of all commands to a directory
+    Man {
+        /// Directory; created if it is missing
+        directory: PathBuf,
     },
 }

@@ -4,3 +4,4 @@ pub(super) mod doctor;
 pub(super) mod kernel;
 pub(super) mod report;
 pub(super) mod schema;
+pub(super) mod shell;

@@ -1,0 +1,30 @@
+//! Implements `svclab completions` and `svclab man`.
+
+use std::path::Path;
+
+use clap::CommandFactory as _;
+
+use crate::cli::args::Arguments;
+use crate::cli::error::{CliError, CommandResult, Outcome};
+use crate::cli::output::print;
+
+/// Prints a completion script.
+pub(crate) fn completions(shell: clap_complete::Shell) -> CommandResult {
+    // The generator panics if a write fails, so the script is written to memory first.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "svclab", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(Outcome::SUCCESS)
+}
+
+/// Writes a man page for each command: `svclab.1`, `svclab-run.1`.
+pub(crate) fn man(directory: &Path) -> CommandResult {
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory))
+        .map_err(|source| CliError::Write {
+            target: directory.display().to_string(),
+            source,
+            help: Some("give a writable directory"),
+        })?;
+    Ok(Outcome::SUCCESS)
+}
