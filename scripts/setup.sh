@@ -41,18 +41,27 @@ has_pip() {
     python3 -m pip --version >/dev/null 2>&1
 }
 
-# Prints the Debian packages that are missing for running labs, one per line.
-missing_for_labs() {
+# Prints the Debian packages that are missing for running svclab, one per line.
+missing_for_programs() {
     { has iptables-nft-restore && has iptables-legacy-restore; } || echo iptables
     has ipset || echo ipset
     has nft || echo nftables
     has ip || echo iproute2
     # For guests: QEMU runs a kernel of the distribution, which is downloaded.
     has qemu-system-x86_64 || echo qemu-system-x86
+}
+
+# Prints the Debian packages that are missing for building svclab.
+missing_for_build() {
     can_link || printf '%s\n' gcc libc6-dev
     has_certificates || echo ca-certificates
     # Only rustup is downloaded with curl.
     has cargo || has rustup || has curl || echo curl
+}
+
+missing_for_labs() {
+    missing_for_programs
+    missing_for_build
 }
 
 # Prints the additional Debian packages that are missing for the tests.

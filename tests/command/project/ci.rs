@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 
 use quick_junit::{NonSuccessKind, Report, TestCaseStatus};
 use serde_json::Value;
+use sha2::Digest as _;
 use svclab_report::results::Document;
 use svclab_runner::results::CaseStatus;
 use svclab_test_support::ordinary_or_full;
@@ -54,6 +55,12 @@ impl Workspace {
         let mut variables: BTreeMap<String, String> = variables
             .map(|(name, value)| {
                 let value = value.as_str().expect("text");
+                // The repository has no variables.
+                let value = if value.starts_with("${{ vars.") {
+                    ""
+                } else {
+                    value
+                };
                 let value = value
                     .replace("${{ github.workspace }}", &here)
                     .replace("$CI_PROJECT_DIR", &here);
@@ -202,9 +209,19 @@ fn github_template_steps_run_and_publish_results() {
     assert_eq!(statuses["Run your labs"], Some(1));
     assert_eq!(
         published,
-        ["named.xml", "named.json", "own.xml", "own.json"]
-            .map(|name| format!(".svclab/results/{name}"))
+        [
+            "named.xml",
+            "named.json",
+            "named-report",
+            "own.xml",
+            "own.json",
+            "own-report",
+        ]
+        .map(|name| format!(".svclab/results/{name}"))
     );
+    for path in &published {
+        assert!(workspace.path().join(path).exists(), "{path}");
+    }
     let results = |name: &str| {
         let file = |kind: &str| format!(".svclab/results/{name}.{kind}");
         workspace.compare_results(&file("xml"), &file("json"))
@@ -251,12 +268,82 @@ fn gitlab_template_jobs_run_and_publish_results() {
         assert_eq!(job["artifacts"]["when"], "always", "{name}");
         let junit = job["artifacts"]["reports"]["junit"].as_str();
         let paths = texts(&job["artifacts"]["paths"]);
+        for path in &paths {
+            assert!(workspace.path().join(path).exists(), "{path}");
+        }
         let came_to = workspace.compare_results(junit.expect("a report"), &paths[0]);
         assert_eq!(came_to, counts(if is_own { 4 } else { 2 }, 0), "{name}");
         workspace.variables.clear();
         tried += 1;
     }
     assert_eq!(tried, 2);
+}
+
+#[test]
+fn actions_are_pinned_by_digest() {
+    let text = fs::read_to_string(project().join("ci/github.yaml")).expect("the template");
+    let uses: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split_once("uses: "))
+        .map(|(_, action)| action)
+        .collect();
+    assert!(!uses.is_empty());
+    for action in uses {
+        let (_, reference) = action.split_once('@').expect("a reference");
+        let (digest, version) = reference.split_once(" # v").expect("a version");
+        let is_digest = digest.len() == 40 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(is_digest && !version.is_empty(), "{action}");
+    }
+}
+
+#[test]
+fn ci_install_package_is_unpacked_after_its_checksum() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path();
+    let programs = root.join("svclab-1.2.3-x86_64-linux/bin");
+    fs::create_dir_all(&programs).expect("a directory");
+    for name in ["svclab", "svclab-agent"] {
+        let program = programs.join(name);
+        fs::write(&program, format!("#!/bin/sh\necho {name} 1.2.3\n")).expect("a program");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("permissions");
+    }
+    let package = root.join("svclab-1.2.3-x86_64-linux.tar.gz");
+    let status = Command::new("tar")
+        .args(["-czf"])
+        .arg(&package)
+        .args(["-C".as_ref(), root.as_os_str()])
+        .arg("svclab-1.2.3-x86_64-linux")
+        .status();
+    assert!(status.expect("tar starts").success());
+    let bytes = fs::read(&package).expect("the package");
+    let digest = data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(&bytes));
+    let prefix = root.join("prefix");
+    let install = |package: &Path, sha256: &str| {
+        Command::new(project().join("ci/install"))
+            .env("SVCLAB_PREFIX", &prefix)
+            .env("SVCLAB_PACKAGE", package)
+            .env("SVCLAB_PACKAGE_SHA256", sha256)
+            .output()
+            .expect("a script")
+    };
+    let other = install(&package, &"0".repeat(64));
+    assert_eq!(other.status.code(), Some(3), "{}", stderr(&other));
+    let missing = install(&root.join("none.tar.gz"), &digest);
+    assert_eq!(missing.status.code(), Some(3), "{}", stderr(&missing));
+    assert!(!prefix.exists());
+    let messages = [other, missing].map(|output| stderr(&output));
+    let messages = messages
+        .join("\n")
+        .replace(&root.display().to_string(), "DIR");
+    insta::assert_snapshot!(messages);
+    let installed = install(&package, &digest);
+    assert!(installed.status.success(), "{}", stderr(&installed));
+    for name in ["svclab", "svclab-agent"] {
+        let output = Command::new(prefix.join("bin").join(name)).output();
+        let output = output.expect("the program starts");
+        let expected = format!("{name} 1.2.3\n");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    }
 }
 
 #[test]

@@ -43,12 +43,7 @@ use report::REPORT_HELP;
 use running::{CAPTURE_HELP, EXEC_HELP, UP_HELP};
 
 /// Version of the program, with the commit and its date.
-const VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    " (",
-    env!("SVCLAB_COMMIT"),
-    ")"
-);
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SVCLAB_COMMIT"), ")");
 
 /// Lab for Kubernetes Service networking: builds clusters from real namespaces and rules, sends
 /// real packets, and explains where they went
