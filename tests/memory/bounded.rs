@@ -22,7 +22,8 @@ use svclab_test_support::{block_on, cases, ordinary_or_full};
 /// Argument that makes this program the front end.
 const FRONT_END_ARGUMENT: &str = "front-end";
 
-/// Maximum memory of a front end with one agent in MiB, as README.md states.
+/// Maximum memory of a front end with one agent in MiB, as docs/src/concepts/containment.md
+/// states.
 const MAX_MEMORY_MIB: u64 = 768;
 
 /// Reply of the agent to a request for evidence.

@@ -1,4 +1,4 @@
-//! Lists every sentence of the section "Containment" of README.md with the tests that check it. A
+//! Lists every sentence of the chapter "Containment" of the book with the tests that check it. A
 //! new sentence and a renamed test both make this test fail.
 
 use std::fs;
@@ -18,11 +18,11 @@ const IN_ITS_PLACE: &str = "tests/guest/confined/mod.rs program_in_place_of_qemu
 const UNCONFINED: &str =
     "tests/guest/confined/mod.rs run_without_namespaces_passes_in_unprivileged_guest";
 
-/// The sentences of the section in order, each with its tests as `FILE NAME`.
+/// The sentences of the chapter in order, each with its tests as `FILE NAME`.
 const SENTENCES: &[(&str, &[&str])] = &[
     (
-        "Every sentence of this section has a test; `tests/pure/containment.rs` lists them.",
-        &["tests/pure/containment.rs readme_containment_every_sentence_has_a_test"],
+        "Every sentence of this chapter has a test; `tests/pure/containment.rs` lists them.",
+        &["tests/pure/containment.rs containment_every_sentence_has_a_test"],
     ),
     (
         "svclab does not change the host's network.",
@@ -266,10 +266,9 @@ fn read_text(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the sentences of the section. Each line is a paragraph or a list item.
-fn sentences(readme: &str) -> Vec<String> {
-    let (_, section) = readme.split_once("\n### Containment\n").expect("a section");
-    let lines = section.lines().take_while(|line| !line.starts_with('#'));
+/// Returns the sentences of a chapter. Each line is a heading, a paragraph or a list item.
+fn sentences(chapter: &str) -> Vec<String> {
+    let lines = chapter.lines().filter(|line| !line.starts_with('#'));
     let texts = lines.map(|line| line.trim_start_matches("- ").trim());
     let texts = texts.filter(|text| !text.is_empty());
     texts
@@ -286,10 +285,10 @@ fn sentences(readme: &str) -> Vec<String> {
 }
 
 #[test]
-fn readme_containment_every_sentence_has_a_test() {
-    let readme_sentences = sentences(&read_text("README.md"));
+fn containment_every_sentence_has_a_test() {
+    let chapter_sentences = sentences(&read_text("docs/src/concepts/containment.md"));
     let listed: Vec<&str> = SENTENCES.iter().map(|(sentence, _)| *sentence).collect();
-    assert_eq!(readme_sentences, listed);
+    assert_eq!(chapter_sentences, listed);
     for (sentence, tests) in SENTENCES {
         assert!(!tests.is_empty(), "{sentence}");
         for test in *tests {
@@ -305,10 +304,10 @@ fn readme_containment_every_sentence_has_a_test() {
 }
 
 #[test]
-fn readme_section_with_list_is_split_into_sentences() {
-    let readme = "# A\n\nNo. \n### Containment\n\nOne `a.b`. Two:\n\n- Three, v6.12.\n- Four\n\n## B\n\nFive.\n";
+fn chapter_with_list_is_split_into_sentences() {
+    let chapter = "# A\n\nOne `a.b`. Two:\n\n- Three, v6.12.\n- Four\n\n## B\n\nFive.\n";
     assert_eq!(
-        sentences(readme),
-        ["One `a.b`.", "Two:", "Three, v6.12.", "Four"]
+        sentences(chapter),
+        ["One `a.b`.", "Two:", "Three, v6.12.", "Four", "Five."]
     );
 }

@@ -40,6 +40,7 @@ pub use commands::{
 pub use formats::github::inert;
 pub use formats::html::HtmlWriter;
 pub use formats::{Format, folder, pcapng};
+pub use text::conclusion::describe_kind as describe_drop;
 pub use text::expectation::describe_observed;
 pub use text::{journey, refused, shell_quote};
 pub use writer::atomic_file::AtomicFileWriter;

@@ -238,9 +238,9 @@ fn graph_of_probe_draws_lost_packet() {
         svg.contains("class=\"stopped\"") && svg.contains("to 192.168.66.10:8080"),
         "{svg}"
     );
-    // The README shows this picture. Without records of drops, the reason has other words.
+    // The book shows this picture. Without records of drops, the reason has other words.
     if can_trace_drops() {
-        let picture = project().join("docs/stale-rule.svg");
+        let picture = project().join("docs/src/images/stale-rule.svg");
         assert_eq!(svg, fs::read_to_string(picture).expect("the picture"));
     }
     for format in ["mermaid", "dot"] {

@@ -1,6 +1,6 @@
-//! Tests files of the project: README.md, CI templates, and the checks of style and imports.
+//! Tests files of the project: README.md and the book, CI templates, and the checks of style and imports.
 
 mod ci;
 mod cycles;
-mod readme;
+mod docs;
 mod style;

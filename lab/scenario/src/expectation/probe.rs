@@ -15,8 +15,9 @@ use svclab_model::plan::ProbeProtocol;
 /// 0 times. If no verdict is named at all, only `endpoints` and the sources are checked.
 ///
 /// For a probe whose connections stay open across a step, the verdicts describe the connections
-/// after the step: `connected` and `answered` if they continue, `reset` if they ended, `silent` or
-/// `timeout` if no data arrived any more. `endpoints` are the pods that answered after the step.
+/// after the step. They are `connected` and `answered` if the connections continue, `reset` if they
+/// ended, and `silent` or `timeout` if no data arrived any more. `endpoints` are the pods that
+/// answered after the step.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("minProperties" = 1))]

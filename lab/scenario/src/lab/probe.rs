@@ -34,9 +34,9 @@ pub struct Probe {
     /// the kernel assigns ports.
     #[serde(default)]
     pub source_port: Option<NonZeroU16>,
-    /// Size of each request and of each answer in bytes, such as `1400` or `100k`: for TCP the
-    /// payload of the connection in each direction (at most 1 MiB), for UDP and ping the payload of
-    /// a datagram (at most 65507 bytes). By default, both are short.
+    /// Size of each request and of each answer in bytes, such as `1400` or `100k`. For TCP, this is
+    /// the payload of the connection in each direction (at most 1 MiB). For UDP and ping, this is
+    /// the payload of a datagram (at most 65507 bytes). By default, both are short.
     #[serde(default, deserialize_with = "crate::decode::bytes::bytes")]
     #[schemars(schema_with = "crate::decode::bytes::schema")]
     pub bytes: Option<NonZeroU32>,

@@ -301,7 +301,8 @@ fn render_thrown(routes: &[String]) -> String {
     clippy::too_many_lines,
     reason = "the function has one clause for each kind"
 )]
-pub(super) const fn describe_kind(kind: DropKind) -> &'static str {
+#[must_use]
+pub const fn describe_kind(kind: DropKind) -> &'static str {
     match kind {
         DropKind::NoRoute => "no route",
         DropKind::RouteRefused => "a blackhole, unreachable or prohibit route refused the packet",

@@ -6,6 +6,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+pub use causes::describe_kind;
 use causes::{render_cause, render_fault};
 use deviations::render_deviation;
 use service::render_service_fact;

@@ -257,7 +257,7 @@ history! {
     /// `pkg/proxy/iptables/proxier.go` v1.9.4, present in v1.10.0.)
     pub const LOOPBACK_MASQUERADED: Change = VersionRange::since(10);
     /// If `nodePortAddresses` match none of the node's addresses, a service port with a node port
-    /// is only half written: rules lead to its chains, but the chains are empty and no endpoint has
+    /// is only half written. Rules lead to its chains, but the chains are empty and no endpoint has
     /// a chain. (`syncProxyRules` v1.18.20, v1.19.1, v1.22.0-rc.0, v1.23.4.)
     pub const NODE_PORTS_NEED_AN_ADDRESS: Change = VersionRange::between(19, 22);
     /// External IPs obey `externalTrafficPolicy: Local`. (Gate `ExternalPolicyForExternalIP`: false

@@ -58,8 +58,8 @@ pub(crate) struct ReplayArguments {
     pub(crate) format: ReplayFormat,
     #[command(flatten)]
     pub(crate) kernels: KernelArguments,
-    /// Also write a report with the packets of each case: to a file that ends in .html, one page
-    /// with everything; to a directory, the page index.html, the answer, and files of each case
+    /// Also write a report with the packets of each case. A file that ends in .html has everything
+    /// in one page. A directory has the page index.html, the answer, and files of each case
     #[arg(long, value_name = "DIR|FILE.html")]
     pub(crate) report: Option<PathBuf>,
     /// Print every packet, every namespace and every rule

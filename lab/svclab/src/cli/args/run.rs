@@ -20,9 +20,9 @@ pub(crate) struct RunArguments {
     /// creates missing directories
     #[arg(long, value_name = "FORMAT=FILE", value_parser = parse_output_file)]
     pub(crate) write: Vec<OutputFile>,
-    /// Collect full evidence and write a report: to a file that ends in .html, one page with
-    /// everything; to a directory, the page index.html, files of each case (a capture with comments,
-    /// the evidence, an explanation), and `JUnit` XML
+    /// Collect full evidence and write a report. A file that ends in .html has everything in one
+    /// page. A directory has the page index.html, `JUnit` XML, and files of each case: a capture with
+    /// comments, the evidence, an explanation
     #[arg(long, value_name = "DIR|FILE.html")]
     pub(crate) report: Option<PathBuf>,
     /// Number of cases that run at once [default: 8 per processor]
@@ -78,8 +78,8 @@ pub(crate) struct ExplainArguments {
     /// Format of the explanation
     #[arg(long, value_enum, default_value_t = Explanation::Human)]
     pub(crate) format: Explanation,
-    /// Also write a report with the packets of each case: to a file that ends in .html, one page
-    /// with everything; to a directory, the page index.html, the answer, and files of each case
+    /// Also write a report with the packets of each case. A file that ends in .html has everything
+    /// in one page. A directory has the page index.html, the answer, and files of each case
     #[arg(long, value_name = "DIR|FILE.html")]
     pub(crate) report: Option<PathBuf>,
     /// Print every packet, every namespace and every rule
@@ -116,8 +116,8 @@ pub(crate) struct WhyArguments {
     /// Format of the findings
     #[arg(long, value_enum, default_value_t = WhyFormat::Human)]
     pub(crate) format: WhyFormat,
-    /// Also write a report with the packets of each case: to a file that ends in .html, one page
-    /// with everything; to a directory, the page index.html, the answer, and files of each case
+    /// Also write a report with the packets of each case. A file that ends in .html has everything
+    /// in one page. A directory has the page index.html, the answer, and files of each case
     #[arg(long, value_name = "DIR|FILE.html")]
     pub(crate) report: Option<PathBuf>,
     /// Also print changes that did not help

@@ -1,0 +1,60 @@
+//! Generates the chapters of the book that list data of the code, and compares them with the
+//! committed files. With `UPDATE_DOCS=1`, the test writes the files instead.
+
+mod command_line;
+mod drop_reasons;
+mod kube_proxy_history;
+mod lab_fields;
+
+use std::fs;
+
+use crate::support::project;
+
+/// Note below the title of each generated chapter.
+pub(super) const NOTE: &str =
+    "<!-- Generated: `UPDATE_DOCS=1 cargo test --test command docs` updates this file. -->";
+
+/// Variable of the environment that makes the tests write files.
+pub(super) const UPDATE: &str = "UPDATE_DOCS";
+
+#[test]
+fn docs_generated_chapters_are_current() {
+    let chapters = [
+        ("cli", command_line::render()),
+        ("lab-schema", lab_fields::render()),
+        ("drop-reasons", drop_reasons::render()),
+        ("kube-proxy-history", kube_proxy_history::render()),
+    ];
+    for (name, text) in chapters {
+        let file = project().join(format!("docs/src/reference/{name}.md"));
+        let text = format!("{}\n", text.trim_end());
+        if std::env::var_os(UPDATE).is_some() {
+            fs::write(&file, &text).expect("the chapter can be written");
+        }
+        let committed = fs::read_to_string(&file).unwrap_or_default();
+        assert!(
+            committed == text,
+            "docs/src/reference/{name}.md is not current\n\
+             help: run `{UPDATE}=1 cargo test --test command docs`, and read the difference"
+        );
+    }
+}
+
+/// Renders text as one line.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Renders text as a cell of a table.
+fn cell(text: &str) -> String {
+    one_line(text).replace('|', "\\|")
+}
+
+/// Renders a table with a title row.
+fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let mut text = line(titles.iter().map(ToString::to_string).collect());
+    text += &format!("|{}\n", "---|".repeat(titles.len()));
+    text.extend(rows.into_iter().map(line));
+    text
+}
