@@ -266,9 +266,10 @@ fn read_text(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the sentences of a chapter. Each line is a heading, a paragraph or a list item.
+/// Returns the sentences of a chapter. Each line is a heading, a picture, a paragraph or a list
+/// item.
 fn sentences(chapter: &str) -> Vec<String> {
-    let lines = chapter.lines().filter(|line| !line.starts_with('#'));
+    let lines = chapter.lines().filter(|line| !line.starts_with(['#', '!']));
     let texts = lines.map(|line| line.trim_start_matches("- ").trim());
     let texts = texts.filter(|text| !text.is_empty());
     texts
@@ -305,7 +306,8 @@ fn containment_every_sentence_has_a_test() {
 
 #[test]
 fn chapter_with_list_is_split_into_sentences() {
-    let chapter = "# A\n\nOne `a.b`. Two:\n\n- Three, v6.12.\n- Four\n\n## B\n\nFive.\n";
+    let chapter =
+        "# A\n\n![A.](a.svg)\n\nOne `a.b`. Two:\n\n- Three, v6.12.\n- Four\n\n## B\n\nFive.\n";
     assert_eq!(
         sentences(chapter),
         ["One `a.b`.", "Two:", "Three, v6.12.", "Four", "Five."]

@@ -5,6 +5,7 @@ mod commands;
 mod generated;
 mod links;
 mod outputs;
+mod tables;
 
 use std::fs;
 use std::path::{Path, PathBuf};

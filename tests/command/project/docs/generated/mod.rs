@@ -1,10 +1,11 @@
-//! Generates the chapters of the book that list data of the code, and compares them with the
+//! Generates the files of the book that show data of the code, and compares them with the
 //! committed files. With `UPDATE_DOCS=1`, the test writes the files instead.
 
 mod command_line;
 mod drop_reasons;
 mod kube_proxy_history;
 mod lab_fields;
+mod session;
 
 use std::fs;
 
@@ -18,23 +19,27 @@ pub(super) const NOTE: &str =
 pub(super) const UPDATE: &str = "UPDATE_DOCS";
 
 #[test]
-fn docs_generated_chapters_are_current() {
-    let chapters = [
-        ("cli", command_line::render()),
-        ("lab-schema", lab_fields::render()),
-        ("drop-reasons", drop_reasons::render()),
-        ("kube-proxy-history", kube_proxy_history::render()),
+fn docs_generated_files_are_current() {
+    let files = [
+        ("reference/cli.md", command_line::render()),
+        ("reference/lab-schema.md", lab_fields::render()),
+        ("reference/drop-reasons.md", drop_reasons::render()),
+        (
+            "reference/kube-proxy-history.md",
+            kube_proxy_history::render(),
+        ),
+        ("images/session.svg", session::render()),
     ];
-    for (name, text) in chapters {
-        let file = project().join(format!("docs/src/reference/{name}.md"));
+    for (name, text) in files {
+        let file = project().join(format!("docs/src/{name}"));
         let text = format!("{}\n", text.trim_end());
         if std::env::var_os(UPDATE).is_some() {
-            fs::write(&file, &text).expect("the chapter can be written");
+            fs::write(&file, &text).expect("the file can be written");
         }
         let committed = fs::read_to_string(&file).unwrap_or_default();
         assert!(
             committed == text,
-            "docs/src/reference/{name}.md is not current\n\
+            "docs/src/{name} is not current\n\
              help: run `{UPDATE}=1 cargo test --test command docs`, and read the difference"
         );
     }
