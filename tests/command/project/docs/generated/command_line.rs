@@ -53,7 +53,7 @@ fn write_command(text: &mut String, command: &Command, parent: &str) {
         own.into_iter().partition(|arg| !arg.is_positional());
     for (title, arguments) in [("argument", positional), ("option", named)] {
         if !arguments.is_empty() {
-            let rows = arguments.into_iter().map(|arg| row(arg));
+            let rows = arguments.into_iter().map(row);
             let _ = write!(text, "\n{}", table(&[title, "meaning"], rows));
         }
     }

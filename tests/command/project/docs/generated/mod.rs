@@ -59,7 +59,7 @@ fn cell(text: &str) -> String {
 fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let mut text = line(titles.iter().map(ToString::to_string).collect());
-    text += &format!("|{}\n", "---|".repeat(titles.len()));
+    text.extend(["|", &"---|".repeat(titles.len()), "\n"]);
     text.extend(rows.into_iter().map(line));
     text
 }

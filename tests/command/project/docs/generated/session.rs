@@ -9,10 +9,10 @@ use crate::project::docs::Page;
 const COLUMNS: usize = 100;
 
 /// Size of a character cell in pixels.
-const CELL: (f32, f32) = (7.8, 18.0);
+const CELL: (usize, usize) = (8, 18);
 
-/// Time between two lines of output, and before the output of a command, in seconds.
-const PAUSE: (f32, f32) = (0.05, 1.2);
+/// Time between two lines of output, and before the output of a command, in ms.
+const PAUSE: (u32, u32) = (50, 1200);
 
 /// Returns the picture as SVG. Lines appear one after another.
 pub(super) fn render() -> String {
@@ -26,8 +26,8 @@ pub(super) fn render() -> String {
         }
         lines.extend(block.text.lines().flat_map(wrap));
     }
-    let width = CELL.0 * (COLUMNS as f32 + 2.0);
-    let height = CELL.1 * (lines.len() as f32 + 1.0);
+    let width = CELL.0 * (COLUMNS + 2);
+    let height = CELL.1 * (lines.len() + 1);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
          width=\"{width}\" height=\"{height}\" role=\"img\" aria-label=\"Terminal session\">\n\
@@ -38,9 +38,9 @@ pub(super) fn render() -> String {
          @media (prefers-reduced-motion:reduce){{text{{animation:none}}}}</style>\n\
          <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#14181e\"/>\n"
     );
-    let mut time = 0.0;
+    let mut time = 0;
     for (index, line) in lines.iter().enumerate() {
-        let y = CELL.1 * (index as f32 + 1.2);
+        let y = CELL.1 * (index + 1) + 4;
         let is_command = line.starts_with("$ ");
         let is_cause = line.starts_with("  >") || line.starts_with("  - ");
         let class = match (is_command, is_cause) {
@@ -51,7 +51,7 @@ pub(super) fn render() -> String {
         if !line.is_empty() {
             let _ = writeln!(
                 svg,
-                "<text x=\"{}\" y=\"{y:.1}\"{class} style=\"animation-delay:{time:.2}s\">{}</text>",
+                "<text x=\"{}\" y=\"{y}\"{class} style=\"animation-delay:{time}ms\">{}</text>",
                 CELL.0,
                 escape(line)
             );
