@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use clap::CommandFactory as _;
-
-use crate::cli::args::Arguments;
+use crate::cli::command;
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::output::print;
 
@@ -12,7 +10,7 @@ use crate::cli::output::print;
 pub(crate) fn completions(shell: clap_complete::Shell) -> CommandResult {
     // The generator panics if a write fails, so the script is written to memory first.
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "svclab", &mut script);
+    clap_complete::generate(shell, &mut command(), "svclab", &mut script);
     print(&String::from_utf8_lossy(&script))?;
     Ok(Outcome::SUCCESS)
 }
@@ -20,7 +18,7 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> CommandResult {
 /// Writes a man page for each command: `svclab.1`, `svclab-run.1`.
 pub(crate) fn man(directory: &Path) -> CommandResult {
     std::fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory))
+        .and_then(|()| clap_mangen::generate_to(command(), directory))
         .map_err(|source| CliError::Write {
             target: directory.display().to_string(),
             source,
