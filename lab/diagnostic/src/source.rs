@@ -106,9 +106,7 @@ impl Source {
         })
     }
 
-    /// Creates a source from text that is not a file, such as standard input or a built-in lab. A
-    /// name in angle brackets (`<stdin>`) means that there is no file. Such a text can contain a
-    /// lab of any name.
+    /// Creates a source from text that is not a file, such as standard input or an embedded lab.
     ///
     /// # Errors
     ///
@@ -189,16 +187,6 @@ impl Source {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
-    }
-
-    /// Returns the file name without its extension. `None` if the text is not a file.
-    #[must_use]
-    pub fn stem(&self) -> Option<String> {
-        if self.name.starts_with('<') {
-            return None;
-        }
-        let path = PathBuf::from(&self.name);
-        Some(path.file_stem()?.to_string_lossy().into_owned())
     }
 }
 
@@ -281,19 +269,5 @@ mod tests {
         let bytes = vec![b'a'; MAX_BYTES];
         assert!(Source::from_bytes("x", bytes).is_ok());
         assert!(Source::from_bytes("x", vec![b'a'; MAX_BYTES + 1]).is_err());
-    }
-
-    #[test]
-    fn source_stem_has_no_directory_or_extension() {
-        let stem = |name: &str| {
-            Source::from_bytes(name, b"a".to_vec())
-                .ok()
-                .and_then(|source| source.stem())
-        };
-        assert_eq!(
-            stem("topologies/clb-hairpin.yaml").as_deref(),
-            Some("clb-hairpin")
-        );
-        assert_eq!(stem("<stdin>"), None);
     }
 }

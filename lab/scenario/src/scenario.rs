@@ -67,7 +67,7 @@ fn load_scenario(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
     let has_all_objects = !sink.has_errors();
     let lab_tree = single_lab(&documents, sources, sink)?;
     limits::check_text(lab_tree, sink);
-    check::lab::check_lab_name(lab_tree, sources, sink);
+    check::lab::check_lab_name(lab_tree, sink);
     if !check::lab::check_row_keys(lab_tree, sink) {
         // The decoder would report an unknown key again, as an invalid probe.
         return None;

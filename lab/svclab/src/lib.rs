@@ -7,6 +7,7 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod cli;
+mod embedded;
 mod library;
 mod live;
 

@@ -3,6 +3,7 @@
 mod bad_input;
 mod claims;
 mod fields;
+mod labs;
 mod paths;
 mod printed;
 mod rules;

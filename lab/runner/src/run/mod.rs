@@ -19,5 +19,8 @@ pub use prepare::{
     problems_to_diagnostics,
 };
 pub use prepare::{binary, dumps, refit};
-pub use select::{InvalidLab, LabResult, SelectError, SelectedLab, select_labs, select_labs_each};
+pub use select::{
+    EmbeddedLab, InvalidLab, LabDirectory, LabResult, SelectError, SelectedLab, select_labs,
+    select_labs_each,
+};
 pub use tasks::catch_panic;

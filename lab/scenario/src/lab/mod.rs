@@ -60,7 +60,7 @@ pub struct Lab {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metadata {
-    /// Name of the lab: the name of its file without `.yaml`.
+    /// Name of the lab, at the start of the names of its cases. Without `/`.
     pub name: String,
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use crate::Scenario;
 use crate::tests::example::{EXAMPLE, example_with, load_diagnostics};
 use svclab_diagnostic::source::MAX_BYTES;
 use svclab_diagnostic::source::Source;
@@ -119,9 +118,9 @@ test_replaced! {
     undeclared_claim_is_refused: "claims: [S1-18]" => "claims: [S1-81]";
     unused_claim_warns: ", notCheckable: no numbers are given" => "";
     probe_that_waits_for_itself_is_refused: "maxWait: 3s" => "after: call";
-    lab_name_other_than_file_name_is_refused:
+    lab_name_with_slash_is_refused:
         "metadata: {name: example}" =>
-        "metadata: {name: sample}";
+        "metadata: {name: labs/example}";
     duplicate_key_is_refused: "  iptables: nft\n" => "  iptables: nft\n  about: twice\n";
     tab_indentation_is_refused: "  iptables: nft\n" => "\tiptables: nft\n";
     invalid_yaml_is_refused: "source: [S0, S1]" => "source: [S0, S1";
@@ -204,14 +203,6 @@ fn duration_out_of_bounds_in_any_field_is_refused() {
         "merge: {spec: {externalTrafficPolicy: Cluster}}}\n      - {patch: Lab, merge: {spec: {probes: {call: {maxWait: 2h}}}}",
     );
     insta::assert_snapshot!(load_diagnostics(&patched));
-}
-
-#[test]
-fn lab_file_name_not_utf8_asks_for_another_file_name() {
-    let source = Source::from_text("l\u{fffd}b.yaml", EXAMPLE);
-    let errors = Scenario::load(&source.into()).expect_err("an error");
-    let help: Vec<&String> = errors.iter().flat_map(|error| &error.help).collect();
-    assert_eq!(help, ["rename the file to `example.yaml`"]);
 }
 
 #[test]

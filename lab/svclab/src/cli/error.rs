@@ -181,7 +181,12 @@ impl CliError {
             | Self::Source(_)
             | Self::DumpFiles(_)
             | Self::Overlay(_)
-            | Self::Select(SelectError::Source(_) | SelectError::InvalidLab(_))
+            | Self::Select(
+                SelectError::Source(_)
+                | SelectError::InvalidLab(_)
+                | SelectError::SameName { .. }
+                | SelectError::CaseOfFile { .. },
+            )
             | Self::Pick(PickError::Ambiguous { .. })
             | Self::Bisect(
                 BisectError::Indistinguishable { .. }

@@ -20,7 +20,7 @@ use clap::error::ErrorKind as UsageErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 
 use args::{Arguments, Command};
-use cases::{claims, explain, graph, plan, run, verify, why};
+use cases::{claims, explain, graph, list, plan, run, verify, why};
 use dumps::{bisect, diff, redact, replay, rules};
 use error::{CliError, CommandResult, Outcome};
 use machine::{doctor, kernel, report, schema, shell};
@@ -125,6 +125,7 @@ fn dispatch(arguments: &Arguments) -> CommandResult {
         Command::Report(asked) => report::report(asked),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),
+        Command::Labs(asked) => list::labs(&arguments.common, asked),
         Command::Schema { format } => schema::schema(*format),
         Command::Completions { shell } => shell::completions(*shell),
         Command::Man { directory } => shell::man(directory),

@@ -13,7 +13,7 @@ use svclab_planner::cluster::place;
 use svclab_planner::replay::{FileLine, OmittedItem, remove_rules};
 use svclab_scenario::lab::LabSpec;
 
-use super::PrepareOptions;
+use super::{PrepareOptions, no_directory};
 
 /// Reason for omitting a line that was parsed but that no kernel accepts.
 const REASON_REJECTED: &str = "no kernel accepts this line";
@@ -137,9 +137,10 @@ pub(super) struct CaseDump<'d> {
 }
 
 /// Returns the dumps of a case's nodes: those that the user passes and those that the lab names. A
-/// dump of the user overrides the lab's dump of the same node.
+/// dump of the user overrides the lab's dump of the same node. `directory` is the lab's directory,
+/// `None` for an embedded lab.
 pub(super) fn read_dumps<'d>(
-    directory: &Path,
+    directory: Option<&Path>,
     spec: &LabSpec,
     options: &'d PrepareOptions,
 ) -> Result<Vec<CaseDump<'d>>, Vec<Problem>> {
@@ -164,6 +165,10 @@ pub(super) fn read_dumps<'d>(
             continue;
         };
         let path_in_lab = place!["spec", "nodes", node, "dump"];
+        let Some(directory) = directory else {
+            problems.push(no_directory(path_in_lab.to_vec()));
+            continue;
+        };
         let location = dump_location(directory, path, options.allow_outside);
         let read = match DumpFiles::read_at(&location) {
             Ok(folder) => folder.parse(),

@@ -30,7 +30,7 @@ use svclab_scenario::objects::Object;
 use svclab_scenario::reference::DocumentRef;
 use svclab_scenario::tree::PathSegment;
 
-use super::select::{SelectedLab, rerun_name};
+use super::select::{SelectedLab, is_embedded, rerun_name};
 use super::summary::diagnostic_location;
 
 pub use invalid_case::{InvalidCase, prepare_case};
@@ -141,7 +141,9 @@ pub fn prepare(
         max_wait: wishes.max_wait,
     };
     let (mut plan, plans) = plan(&plan_input).map_err(to_diagnostics)?;
-    let dumps = dumps::read_dumps(&directory(lab), &case.spec, &wishes).map_err(to_diagnostics)?;
+    let directory = directory(lab);
+    let dumps = dumps::read_dumps(directory.as_deref(), &case.spec, &wishes);
+    let dumps = dumps.map_err(to_diagnostics)?;
     if !dumps.is_empty() && !case.steps.is_empty() {
         let problem = Problem::in_lab(
             place!["spec", "steps"],
@@ -202,7 +204,12 @@ fn build_cluster(
     case: &Case,
     wishes: &PrepareOptions,
 ) -> Result<Cluster, Vec<Problem>> {
-    let spec = with_programs(&case.spec, &directory(lab), wishes.kube_proxy.as_deref())?;
+    let directory = directory(lab);
+    let spec = with_programs(
+        &case.spec,
+        directory.as_deref(),
+        wishes.kube_proxy.as_deref(),
+    )?;
     let nodes = values(&case.objects.nodes);
     let pods = values(&case.objects.pods);
     let services = values(&case.objects.services);
@@ -218,18 +225,28 @@ fn build_cluster(
     })
 }
 
-/// Returns the directory of the lab file.
-fn directory(lab: &SelectedLab) -> PathBuf {
+/// Returns the directory of the lab file. `None` for an embedded lab.
+fn directory(lab: &SelectedLab) -> Option<PathBuf> {
     let source = lab.scenario.sources.iter().next();
-    source
-        .map(|(_, source)| source.directory())
-        .unwrap_or_default()
+    match source {
+        Some((_, source)) if is_embedded(source.name()) => None,
+        Some((_, source)) => Some(source.directory()),
+        None => Some(PathBuf::new()),
+    }
+}
+
+/// Returns the error for an embedded lab that names a file.
+fn no_directory(path: Vec<PathSegment>) -> Problem {
+    let message = "an embedded lab has no directory, so it cannot name a file".to_owned();
+    let help = "print the lab with `svclab labs show`, and write it to a file next to this file";
+    Problem::at_path(path, message).with_help(help.to_owned())
 }
 
 /// Returns the lab's spec with absolute paths of the programs that run as kube-proxy.
+/// `directory` is the lab's directory, `None` for an embedded lab.
 fn with_programs<'s>(
     spec: &'s LabSpec,
-    directory: &Path,
+    directory: Option<&Path>,
     override_path: Option<&Path>,
 ) -> Result<Cow<'s, LabSpec>, Vec<Problem>> {
     let mut spec = Cow::Borrowed(spec);
@@ -248,24 +265,23 @@ fn with_programs<'s>(
         let Some(proxy_spec) = proxy_spec else {
             continue;
         };
-        let path = match (override_path, &proxy_spec.binary) {
-            (Some(wanted), _) => wanted.to_owned(),
-            (None, Some(binary_path)) => directory.join(binary_path),
-            (None, None) => continue,
+        let path_in_lab = match &node {
+            None => place!["spec", "kubeProxy", "binary"].to_vec(),
+            Some(node) => place!["spec", "nodes", node, "kubeProxy", "binary"].to_vec(),
+        };
+        let path = match (override_path, &proxy_spec.binary, directory) {
+            (Some(wanted), ..) => wanted.to_owned(),
+            (None, Some(binary_path), Some(directory)) => directory.join(binary_path),
+            (None, Some(_), None) => {
+                problems.push(no_directory(path_in_lab));
+                continue;
+            }
+            (None, None, _) => continue,
         };
         let found = match binary::find_executable(&path) {
             Ok(found) => found,
             Err(error) => {
-                let problem = match &node {
-                    None => {
-                        let path = place!["spec", "kubeProxy", "binary"];
-                        Problem::in_lab(path, error.to_string())
-                    }
-                    Some(node) => {
-                        let path = place!["spec", "nodes", node, "kubeProxy", "binary"];
-                        Problem::in_lab(path, error.to_string())
-                    }
-                };
+                let problem = Problem::at_path(path_in_lab, error.to_string());
                 problems.push(problem.with_help(error.remedy().to_owned()));
                 continue;
             }

@@ -1,21 +1,26 @@
 //! Selects the labs and cases that a user names.
 
 mod cases;
+mod directory;
 mod files;
 mod invalid_lab;
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::summary::{first_error_location, summarize};
 use super::tasks::catch_panic_sync;
 use crate::results::FileLine;
 use cases::matching_cases;
-use files::{files, require_labs_in};
+use directory::LabFile;
+pub(super) use directory::is_embedded;
+use files::files;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::one_line;
 use svclab_diagnostic::source::{Source, SourceError, Sources};
 use svclab_scenario::Scenario;
 
+pub use directory::{EmbeddedLab, LabDirectory};
 pub use invalid_lab::InvalidLab;
 
 /// Default directory in which labs are found by name.
@@ -25,14 +30,14 @@ pub const DEFAULT_LAB_DIRECTORY: &str = "topologies";
 pub const LAB_DIRECTORY_VARIABLE: &str = "SVCLAB_TOPOLOGIES";
 
 /// Returns the name that selects a lab again in a new command. `cli_name` is the lab's name and
-/// `file` its path. The result is `cli_name` if the default directory contains the lab, else
-/// `file`.
+/// `file` its path. The result is `cli_name` if the lab is embedded or the default directory
+/// contains it, else `file`.
 #[must_use]
 pub fn rerun_name(cli_name: &str, file: &str) -> String {
     let is_default = std::env::var_os(LAB_DIRECTORY_VARIABLE)
         .is_none_or(|set| set == DEFAULT_LAB_DIRECTORY)
         && Path::new(file).starts_with(DEFAULT_LAB_DIRECTORY);
-    if is_default || file.is_empty() {
+    if is_default || file.is_empty() || is_embedded(file) {
         cli_name.to_owned()
     } else if file.starts_with('-') {
         // A leading dash would make the file an option.
@@ -75,6 +80,25 @@ pub enum SelectError {
         directory: String,
         /// Suggestion of another name. `None` if no lab is similar.
         help: Option<String>,
+    },
+    /// A case is named where a whole lab is necessary.
+    #[error("a lab is printed with all of its cases; omit `/{case}`")]
+    CaseOfFile {
+        /// Case as the user wrote it.
+        case: String,
+    },
+    /// Two labs have the same name, so the names of their cases are the same.
+    #[error(
+        "{first} and {second} both contain a lab with the name `{name}`; rename one: \
+         `metadata: {{name: …}}`"
+    )]
+    SameName {
+        /// Name of both labs.
+        name: String,
+        /// Path of the first file.
+        first: String,
+        /// Path of the other file.
+        second: String,
     },
     /// The lab does not have the case.
     #[error("the lab `{lab}` has no case `{case}`{}", hint(help.as_ref()))]
@@ -119,10 +143,29 @@ fn hint(help: Option<&String>) -> String {
 /// # Errors
 ///
 /// When a name selects nothing that can run, or a lab is invalid. Returns the first such error.
-pub fn select_labs(names: &[String], directory: &Path) -> Result<Vec<SelectedLab>, SelectError> {
+pub fn select_labs<'d>(
+    names: &[String],
+    directory: impl Into<LabDirectory<'d>>,
+) -> Result<Vec<SelectedLab>, SelectError> {
     let each = select_labs_each(names, directory)?.into_iter();
     each.map(|lab| lab.map_err(SelectError::InvalidLab))
         .collect()
+}
+
+/// Reads the file of a lab, by its name or path.
+///
+/// # Errors
+///
+/// When there is no such lab, or its file cannot be read.
+pub fn lab_source<'d>(
+    name: &str,
+    directory: impl Into<LabDirectory<'d>>,
+) -> Result<Source, SelectError> {
+    let directory = directory.into();
+    match files::find_lab(name, directory)? {
+        (file, None) => Ok(file.read()?),
+        (_, Some(case)) => Err(SelectError::CaseOfFile { case }),
+    }
 }
 
 /// Lab that can run, or lab that cannot.
@@ -133,12 +176,18 @@ pub type LabResult = Result<SelectedLab, Box<InvalidLab>>;
 /// # Errors
 ///
 /// When a name selects nothing. Returns the first such error.
-pub fn select_labs_each(names: &[String], directory: &Path) -> Result<Vec<LabResult>, SelectError> {
+pub fn select_labs_each<'d>(
+    names: &[String],
+    directory: impl Into<LabDirectory<'d>>,
+) -> Result<Vec<LabResult>, SelectError> {
+    let directory = directory.into();
     if names.is_empty() {
-        let files = require_labs_in(directory)?.into_iter();
-        return files.map(|file| load(&file, directory)).collect();
+        let files = directory.require_labs()?.into_iter();
+        let labs: Result<Vec<LabResult>, SelectError> =
+            files.map(|file| load(&file, directory)).collect();
+        return require_different_names(labs?);
     }
-    let mut chosen: Vec<(PathBuf, LabResult)> = Vec::new();
+    let mut chosen: Vec<(LabFile, LabResult)> = Vec::new();
     for name in names {
         for (file, case) in files(name, directory)? {
             let known = chosen.iter().position(|(known, _)| *known == file);
@@ -161,15 +210,33 @@ pub fn select_labs_each(names: &[String], directory: &Path) -> Result<Vec<LabRes
             lab.cases.dedup();
         }
     }
-    Ok(chosen.into_iter().map(|(_, lab)| lab).collect())
+    require_different_names(chosen.into_iter().map(|(_, lab)| lab).collect())
+}
+
+/// Returns the labs if their names differ. The names of cases start with the name of the lab.
+fn require_different_names(labs: Vec<LabResult>) -> Result<Vec<LabResult>, SelectError> {
+    let mut known: BTreeMap<&str, &SelectedLab> = BTreeMap::new();
+    for lab in labs.iter().flatten() {
+        let name = lab.scenario.name();
+        if let Some(first) = known.insert(name, lab) {
+            let file = |lab: &SelectedLab| {
+                let source = lab.scenario.sources.iter().next();
+                source.map_or_else(String::new, |(_, source)| source.name().to_owned())
+            };
+            return Err(SelectError::SameName {
+                name: name.to_owned(),
+                first: file(first),
+                second: file(lab),
+            });
+        }
+    }
+    Ok(labs)
 }
 
 /// Reads a lab. Every problem of an existing file becomes part of the returned [`InvalidLab`].
-fn load(file: &Path, directory: &Path) -> Result<LabResult, SelectError> {
-    let cli_name = match file.strip_prefix(directory) {
-        Ok(inside) => inside.with_extension("").display().to_string(),
-        Err(_) => file.display().to_string(),
-    };
+fn load(lab: &LabFile, directory: LabDirectory<'_>) -> Result<LabResult, SelectError> {
+    let cli_name = directory.cli_name(lab);
+    let file = lab.path();
     let invalid_lab = |sources, diagnostics, error, place: Option<FileLine>| {
         let name = file.file_stem().unwrap_or(file.as_os_str());
         let place = place.unwrap_or_else(|| FileLine {
@@ -186,7 +253,7 @@ fn load(file: &Path, directory: &Path) -> Result<LabResult, SelectError> {
             location: place,
         })
     };
-    let source = match Source::read(file) {
+    let source = match lab.read() {
         Ok(source) => source,
         // A dangling symbolic link is a lab that cannot be read.
         Err(error @ SourceError::Missing { .. }) if !file.is_symlink() => {

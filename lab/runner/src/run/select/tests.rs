@@ -1,5 +1,7 @@
 //! Tests of the selection.
 
+use std::path::PathBuf;
+
 use super::*;
 
 fn topologies() -> PathBuf {
@@ -57,8 +59,8 @@ fn find_lab_case_that_ends_like_a_file_is_found() {
     let lab = directory.path().join("lab.yaml");
     std::fs::write(&lab, "").expect("the lab is written");
     let name = format!("{}/a=x.yaml", lab.display());
-    let found = files::find_lab(&name, directory.path()).expect("the lab is found");
-    assert_eq!(found, (lab, Some("a=x.yaml".to_owned())));
+    let found = files::find_lab(&name, directory.path().into()).expect("the lab is found");
+    assert_eq!(found, (LabFile::Path(lab), Some("a=x.yaml".to_owned())));
 }
 
 #[test]

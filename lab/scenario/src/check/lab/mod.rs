@@ -12,9 +12,9 @@ use crate::decode::values::AxisValues;
 use crate::expectation::{EXPECTED_KEYS, ROW_KEYS};
 use crate::lab::{Lab, LabSpec};
 use crate::sink::Sink;
-use crate::yaml::tree::{PathSegment, Tree};
+use crate::yaml::tree::{PathSegment, Tree, shorten};
 use svclab_diagnostic::Diagnostic;
-use svclab_diagnostic::source::{Sources, Span};
+use svclab_diagnostic::source::Span;
 use svclab_diagnostic::suggest::{did_you_mean, format_list};
 
 /// Fields of `spec` that a patch may not change. They define cases and expectations, not the
@@ -107,28 +107,18 @@ fn children(tree: &Tree) -> impl Iterator<Item = &Tree> {
     values.chain(items)
 }
 
-/// Checks that the lab has the name of its file.
-pub(crate) fn check_lab_name(tree: &Tree, sources: &Sources, sink: &mut Sink) {
+/// Checks that the name of the lab can be the start of a case's name, and the name of a file.
+pub(crate) fn check_lab_name(tree: &Tree, sink: &mut Sink) {
     let Some(name) = tree.node_at(crate::path!["metadata", "name"]) else {
         return;
     };
-    let Some(text) = name.as_str() else {
-        return;
-    };
-    let stem = sources
-        .get(name.span.file)
-        .and_then(svclab_diagnostic::source::Source::stem);
-    if let Some(stem) = stem.filter(|stem| stem != text) {
-        // The name of a file that is not UTF-8 cannot be written in a lab.
-        let help = if stem.contains(char::REPLACEMENT_CHARACTER) {
-            format!("rename the file to `{text}.yaml`")
-        } else {
-            format!("write `name: {stem}`, or rename the file")
-        };
+    let is_wrong =
+        |text: &&str| text.trim().is_empty() || text.starts_with('.') || text.contains('/');
+    if let Some(text) = name.as_str().filter(is_wrong) {
         sink.push(
-            Diagnostic::error(format!("lab `{text}` does not have the name of its file"))
-                .with_position(name.span, format!("the file name is `{stem}`"))
-                .with_help(help),
+            Diagnostic::error(format!("{} is not a valid name of a lab", shorten(text)))
+                .with_position(name.span, "")
+                .with_help("a name is not empty, does not start with `.`, and has no `/`"),
         );
     }
 }

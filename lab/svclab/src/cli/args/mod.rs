@@ -2,6 +2,7 @@
 
 mod bisect;
 mod diff;
+mod labs;
 mod machine;
 mod redact;
 mod replay;
@@ -12,12 +13,17 @@ mod running;
 mod selection;
 mod verify;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::embedded::EMBEDDED_LABS;
+use svclab_runner::run::LabDirectory;
+use svclab_runner::run::select::DEFAULT_LAB_DIRECTORY;
+
 pub(crate) use bisect::{BisectArguments, BisectFormat};
 pub(crate) use diff::{DiffArguments, DiffFormat};
+pub(crate) use labs::{LabsArguments, LabsCommand};
 pub(crate) use machine::{DoctorArguments, DoctorFormat, KernelCommand, SchemaName};
 pub(crate) use redact::RedactArguments;
 pub(crate) use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
@@ -37,6 +43,7 @@ pub(crate) use verify::{ReferenceArgument, VerifyArguments, VerifyFormat};
 
 use bisect::BISECT_HELP;
 use diff::DIFF_HELP;
+use labs::LABS_HELP;
 use redact::REDACT_HELP;
 use replay::REPLAY_HELP;
 use report::REPORT_HELP;
@@ -64,15 +71,22 @@ pub(crate) struct Arguments {
 /// Arguments of every command.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// Directory of labs that are given by name
-    #[arg(
-        long,
-        global = true,
-        env = "SVCLAB_TOPOLOGIES",
-        default_value = "topologies",
-        value_name = "DIR"
-    )]
-    pub(crate) topologies: PathBuf,
+    /// Directory of labs that are given by name [default: ./topologies if it exists, otherwise the
+    /// labs that are embedded in svclab]
+    #[arg(long, global = true, env = "SVCLAB_TOPOLOGIES", value_name = "DIR")]
+    pub(crate) topologies: Option<PathBuf>,
+}
+
+impl Common {
+    /// Returns the place of labs that are given by name.
+    pub(crate) fn labs(&self) -> LabDirectory<'_> {
+        let default = Path::new(DEFAULT_LAB_DIRECTORY);
+        match &self.topologies {
+            Some(directory) => directory.into(),
+            None if default.is_dir() => default.into(),
+            None => LabDirectory::Embedded(&EMBEDDED_LABS),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -137,6 +151,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: KernelCommand,
     },
+    /// List labs, or print one
+    #[command(after_help = LABS_HELP)]
+    Labs(LabsArguments),
     /// Print the JSON schema of a format
     Schema {
         /// Name of the format

@@ -154,8 +154,8 @@ fn read_results(
     if results.exit_code() == BUG && !results.cases.iter().any(has_bug) {
         return Err(refuse(&"the results contradict their `summary` or `begun`"));
     }
-    let labs = select_labs(&arguments.selection.names, &common.topologies)
-        .map_err(|error| refuse(&error))?;
+    let labs =
+        select_labs(&arguments.selection.names, common.labs()).map_err(|error| refuse(&error))?;
     Ok((results, labs.into_iter().map(|lab| lab.scenario).collect()))
 }
 

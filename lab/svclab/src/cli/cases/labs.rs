@@ -1,7 +1,6 @@
 //! Loads and prepares the selected labs.
 
 use std::collections::HashSet;
-use std::path::Path;
 
 use crate::cli::args::{Common, Selection};
 use crate::cli::error::{CliError, InvalidInput};
@@ -9,7 +8,8 @@ use crate::cli::output::print_diagnostics;
 use svclab_diagnostic::Diagnostic;
 use svclab_report::shell_quote;
 use svclab_runner::run::{
-    LabResult, Prepared, RunInput, SelectedLab, prepare_case, select_labs, select_labs_each,
+    LabDirectory, LabResult, Prepared, RunInput, SelectedLab, prepare_case, select_labs,
+    select_labs_each,
 };
 
 pub(crate) struct PreparedLab {
@@ -20,7 +20,10 @@ pub(crate) struct PreparedLab {
 }
 
 /// Loads the named labs and prints their warnings. All labs must be valid.
-pub(crate) fn load_labs(names: &[String], directory: &Path) -> Result<Vec<SelectedLab>, CliError> {
+pub(crate) fn load_labs(
+    names: &[String],
+    directory: LabDirectory<'_>,
+) -> Result<Vec<SelectedLab>, CliError> {
     let labs = select_labs(names, directory)?;
     for lab in &labs {
         print_diagnostics(&lab.scenario.sources, &lab.warnings);
@@ -32,7 +35,7 @@ pub(crate) fn load_labs(names: &[String], directory: &Path) -> Result<Vec<Select
 /// running. Its diagnostics are printed.
 pub(crate) fn load_each_lab(
     names: &[String],
-    directory: &Path,
+    directory: LabDirectory<'_>,
 ) -> Result<Vec<LabResult>, CliError> {
     let labs = select_labs_each(names, directory)?;
     for lab in &labs {
@@ -52,7 +55,7 @@ pub(crate) fn prepare_each_lab(
     selection: &Selection,
 ) -> Result<Vec<PreparedLab>, CliError> {
     let mut labs = Vec::new();
-    for lab in load_each_lab(&selection.names, &common.topologies)? {
+    for lab in load_each_lab(&selection.names, common.labs())? {
         labs.push(match lab {
             Ok(lab) => {
                 let (cases, invalid) = prepare_all(&lab, selection);
@@ -82,7 +85,7 @@ pub(crate) fn prepare_labs(
     selection: &Selection,
 ) -> Result<Vec<(SelectedLab, Vec<Prepared>)>, CliError> {
     // No case is prepared if any lab is invalid.
-    let labs = load_labs(&selection.names, &common.topologies)?;
+    let labs = load_labs(&selection.names, common.labs())?;
     let mut prepared = Vec::new();
     let mut all_invalid = Vec::new();
     for lab in labs {

@@ -133,10 +133,9 @@ fn select_pairs(
 
 /// Loads the named labs; without names, all labs and the table of flows.
 fn load_labs_and_flows(common: &Common, names: &[String]) -> Result<Vec<LabResult>, CliError> {
-    let mut labs = load_each_lab(names, &common.topologies)?;
-    let table = common.topologies.join(FLOW_TABLE);
-    if names.is_empty() && table.is_dir() {
-        labs.extend(load_each_lab(&[], &table)?);
+    let mut labs = load_each_lab(names, common.labs())?;
+    if names.is_empty() && common.labs().has_group(FLOW_TABLE) {
+        labs.extend(load_each_lab(&[FLOW_TABLE.to_owned()], common.labs())?);
     }
     Ok(labs)
 }

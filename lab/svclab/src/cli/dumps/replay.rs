@@ -61,7 +61,7 @@ fn prepare_in_lab(
     arguments: &ReplayArguments,
     given: Vec<DumpArgument>,
 ) -> Result<Prepared, CliError> {
-    let labs = load_labs(&arguments.objects, &common.topologies)?;
+    let labs = load_labs(&arguments.objects, common.labs())?;
     let cases: Vec<(&SelectedLab, usize)> = labs
         .iter()
         .flat_map(|lab| lab.cases.iter().map(move |case| (lab, *case)))
