@@ -1,6 +1,7 @@
 //! Holds the text of files, and positions in it.
 
 use std::borrow::Cow;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +11,9 @@ use crate::printable::one_line;
 /// Maximum size of a file, in bytes: 64 MiB, the same as for dumps. A cluster of ten thousand
 /// services, as `kubectl` prints it, has about half of that.
 pub const MAX_BYTES: usize = 64 << 20;
+
+/// Name of standard input in messages.
+pub const STDIN: &str = "<stdin>";
 
 /// Text of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +108,24 @@ impl Source {
             link_target: linked_to,
             ..Self::from_bytes(name, bytes)?
         })
+    }
+
+    /// Reads standard input, at most [`MAX_BYTES`] and one byte.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`SourceError`] if it is not a UTF-8 text of at most [`MAX_BYTES`].
+    pub fn read_stdin() -> Result<Self, SourceError> {
+        let mut bytes = Vec::new();
+        let limit = u64::try_from(MAX_BYTES)
+            .unwrap_or(u64::MAX)
+            .saturating_add(1);
+        let read = std::io::stdin().lock().take(limit).read_to_end(&mut bytes);
+        read.map_err(|source| SourceError::Io {
+            name: STDIN.to_owned(),
+            source: FileError::from(source),
+        })?;
+        Self::from_bytes(STDIN, bytes)
     }
 
     /// Creates a source from text that is not a file, such as standard input or an embedded lab.

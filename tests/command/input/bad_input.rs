@@ -307,7 +307,7 @@ fn run_lab_outside_topologies_is_refused() {
         stderr(&output)
     };
     insta::assert_snapshot!(stderr_of(&["run", "lab/policy=Local"]));
-    insta::assert_snapshot!(stderr_of(&["run"]));
+    insta::assert_snapshot!(stderr_of(&["run", "--topologies=topologies"]));
 }
 
 #[test]

@@ -88,3 +88,56 @@ fn labs_with_invalid_file_lists_the_others() {
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stdout(&output).contains("\na "), "{}", stdout(&output));
 }
+
+#[test]
+fn list_prints_the_selected_cases() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("mine.yaml"), LAB).expect("written");
+    let lists = [
+        "service-paths",
+        "mine.yaml/policy=L*",
+        "*/mode=nftables",
+        "service-paths/mode=none",
+        "service-paths/*none*",
+    ]
+    .map(|name| {
+        let (code, text) = run_in(directory.path(), &["list", name]);
+        format!("$ svclab list {name} # exits {code:?}\n{text}")
+    });
+    insta::assert_snapshot!(lists.join("\n"));
+    // Every line selects its case again.
+    let (_, text) = run_in(directory.path(), &["list", "service-paths"]);
+    for line in text.lines() {
+        assert_eq!(
+            run_in(directory.path(), &["list", line]),
+            (Some(0), format!("{line}\n"))
+        );
+    }
+}
+
+#[test]
+fn lab_on_stdin_is_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("input"), LAB).expect("written");
+    let list = |name: &str, input: &str| {
+        let input = fs::File::open(directory.path().join(input)).expect("the file");
+        let output = svclab()
+            .current_dir(directory.path())
+            .args(["list", name])
+            .stdin(input)
+            .output()
+            .expect("the command starts");
+        format!(
+            "$ svclab list {name}\n{}{}",
+            stdout(&output),
+            stderr(&output)
+        )
+    };
+    fs::write(directory.path().join("wrong"), "kind: Lab\n").expect("written");
+    let texts = [
+        list("-", "input"),
+        list("-/policy=Local", "input"),
+        list("-", "wrong"),
+    ];
+    insta::assert_snapshot!(texts.join("\n"));
+}

@@ -125,6 +125,7 @@ fn dispatch(arguments: &Arguments) -> CommandResult {
         Command::Report(asked) => report::report(asked),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),
+        Command::List(asked) => list::list(&arguments.common, asked),
         Command::Labs(asked) => list::labs(&arguments.common, asked),
         Command::Schema { format } => schema::schema(*format),
         Command::Completions { shell } => shell::completions(*shell),

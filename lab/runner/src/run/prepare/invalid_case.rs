@@ -1,10 +1,8 @@
 //! Converts cases that cannot run to results.
 
-use std::borrow::Cow;
-
 use super::{PrepareOptions, Prepared, prepare};
 use crate::results::CaseResult;
-use crate::run::select::{SelectedLab, rerun_name};
+use crate::run::select::SelectedLab;
 use crate::run::summary::{first_error_location, summarize};
 use crate::run::tasks::catch_panic_sync;
 use svclab_diagnostic::Diagnostic;
@@ -40,12 +38,9 @@ pub fn prepare_case(
     };
     let mut result = CaseResult::without_verdict(&case.lab, &case.id, error);
     result.location = first_error_location(sources, &diagnostics);
-    let file = sources.iter().next();
-    let file = file.map_or(Cow::default(), |(_, source)| source.path());
-    let named = rerun_name(&lab.cli_name, &file);
-    if named != case.lab {
-        let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
-        result.named = format!("{named}{rest}");
+    let named = lab.rerun_name(case);
+    if named != case.id {
+        result.named = named;
     }
     Err(Box::new(InvalidCase {
         diagnostics,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::SelectError;
-use svclab_diagnostic::source::{Source, SourceError};
+use svclab_diagnostic::source::{STDIN, Source, SourceError};
 
 /// Start of the paths of embedded labs: `embedded:node-port.yaml`.
 const EMBEDDED_PREFIX: &str = "embedded:";
@@ -133,6 +133,7 @@ impl LabDirectory<'_> {
                 Ok(inside) => inside.with_extension("").display().to_string(),
                 Err(_) => path.display().to_string(),
             },
+            (_, LabFile::Stdin) => "-".to_owned(),
             (Self::Embedded(_), LabFile::Path(path)) => path.display().to_string(),
         }
     }
@@ -155,6 +156,8 @@ pub(super) enum LabFile {
     Path(PathBuf),
     /// Part of the program.
     Embedded(EmbeddedLab),
+    /// Standard input, named `-`.
+    Stdin,
 }
 
 impl LabFile {
@@ -163,6 +166,7 @@ impl LabFile {
         match self {
             Self::Path(path) => path.clone(),
             Self::Embedded(lab) => PathBuf::from(format!("{EMBEDDED_PREFIX}{}.yaml", lab.name)),
+            Self::Stdin => PathBuf::from(STDIN),
         }
     }
 
@@ -174,6 +178,7 @@ impl LabFile {
                 let name = self.path().display().to_string();
                 Source::from_bytes(name, lab.text.as_bytes().to_vec())
             }
+            Self::Stdin => Source::read_stdin(),
         }
     }
 }

@@ -4,14 +4,21 @@ use std::path::{Path, PathBuf};
 
 use super::SelectError;
 use super::directory::{LabDirectory, LabFile, is_lab_name, require_labs_in};
+use super::pattern::{has_wildcard, matches};
 use svclab_diagnostic::printable::one_line;
 use svclab_diagnostic::suggest::did_you_mean;
 
-/// Returns the labs that a name selects, each with the case part of the name.
-pub(super) fn files(
-    name: &str,
-    directory: LabDirectory<'_>,
-) -> Result<Vec<(LabFile, Option<String>)>, SelectError> {
+/// Labs that a name selects.
+pub(super) struct Selected {
+    /// Labs, each with the case part of the name.
+    pub labs: Vec<(LabFile, Option<String>)>,
+    /// Whether a pattern selected the labs. Each may then be without a case of the name, if one has
+    /// such a case.
+    pub by_pattern: bool,
+}
+
+/// Returns the labs that a name selects.
+pub(super) fn files(name: &str, directory: LabDirectory<'_>) -> Result<Selected, SelectError> {
     let group = match directory.lab(name) {
         Some(_) => None,
         None => directory.group(name).or_else(|| {
@@ -19,10 +26,48 @@ pub(super) fn files(
             path.is_dir().then(|| require_labs_in(path))
         }),
     };
-    match group {
-        Some(files) => Ok(files?.into_iter().map(|file| (file, None)).collect()),
-        None => Ok(vec![find_lab(name, directory)?]),
-    }
+    let (labs, by_pattern) = match group {
+        Some(files) => (files?.into_iter().map(|file| (file, None)).collect(), false),
+        None => match find_lab(name, directory) {
+            Err(error @ SelectError::NoLab { .. }) => {
+                let labs = find_pattern(name, directory).ok_or(error)?;
+                (labs, true)
+            }
+            found => (vec![found?], false),
+        },
+    };
+    Ok(Selected { labs, by_pattern })
+}
+
+/// Splits a name at each `/`, the last first: a whole lab, then a lab and a case.
+fn splits(name: &str) -> impl Iterator<Item = (&str, Option<String>)> + Clone {
+    std::iter::once((name, None)).chain(
+        name.match_indices('/')
+            .rev()
+            .map(|(at, _)| (&name[..at], Some(name[at + 1..].to_owned()))),
+    )
+}
+
+/// Returns the labs whose names match a pattern, such as `conformance/*`, each with the case part.
+/// `None` if there are none.
+fn find_pattern(name: &str, directory: LabDirectory<'_>) -> Option<Vec<(LabFile, Option<String>)>> {
+    splits(name).find_map(|(front, case)| {
+        let (group, pattern) = front.rsplit_once('/').unwrap_or(("", front));
+        if !has_wildcard(pattern) || has_wildcard(group) {
+            return None;
+        }
+        let labs = match group {
+            "" => directory.labs(),
+            group => directory.group(group)?,
+        };
+        let is_wanted = |lab: &LabFile| {
+            let name = directory.cli_name(lab);
+            matches(pattern, name.rsplit('/').next().unwrap_or(&name))
+        };
+        let labs = labs.ok()?.into_iter().filter(is_wanted);
+        let labs: Vec<_> = labs.map(|lab| (lab, case.clone())).collect();
+        (!labs.is_empty()).then_some(labs)
+    })
 }
 
 /// Returns the lab and the case of a name. The path of a file has priority, so that every file can
@@ -31,11 +76,10 @@ pub(super) fn find_lab(
     name: &str,
     directory: LabDirectory<'_>,
 ) -> Result<(LabFile, Option<String>), SelectError> {
-    let splits = std::iter::once((name, None)).chain(
-        name.match_indices('/')
-            .rev()
-            .map(|(at, _)| (&name[..at], Some(name[at + 1..].to_owned()))),
-    );
+    let splits = splits(name);
+    if let Some((_, case)) = splits.clone().find(|(front, _)| *front == "-") {
+        return Ok((LabFile::Stdin, case));
+    }
     let exists = |front: &str| is_lab_name(Path::new(front)) && Path::new(front).is_file();
     if let Some((front, case)) = splits.clone().find(|(front, _)| exists(front)) {
         return Ok((LabFile::Path(PathBuf::from(front)), case));

@@ -4,7 +4,9 @@ mod cases;
 mod directory;
 mod files;
 mod invalid_lab;
+mod pattern;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -14,11 +16,11 @@ use crate::results::FileLine;
 use cases::matching_cases;
 use directory::LabFile;
 pub(super) use directory::is_embedded;
-use files::files;
+use files::{Selected, files};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::one_line;
-use svclab_diagnostic::source::{Source, SourceError, Sources};
-use svclab_scenario::Scenario;
+use svclab_diagnostic::source::{STDIN, Source, SourceError, Sources};
+use svclab_scenario::{Case, Scenario};
 
 pub use directory::{EmbeddedLab, LabDirectory};
 pub use invalid_lab::InvalidLab;
@@ -39,6 +41,8 @@ pub fn rerun_name(cli_name: &str, file: &str) -> String {
         && Path::new(file).starts_with(DEFAULT_LAB_DIRECTORY);
     if is_default || file.is_empty() || is_embedded(file) {
         cli_name.to_owned()
+    } else if file == STDIN {
+        "-".to_owned()
     } else if file.starts_with('-') {
         // A leading dash would make the file an option.
         format!("./{file}")
@@ -60,6 +64,17 @@ pub struct SelectedLab {
     /// labs, for example `conformance/node-port`. For a lab outside that directory, the path of its
     /// file.
     pub cli_name: String,
+}
+
+impl SelectedLab {
+    /// Returns the name that selects a case of the lab again in a new command.
+    #[must_use]
+    pub fn rerun_name(&self, case: &Case) -> String {
+        let file = self.scenario.sources.iter().next();
+        let file = file.map_or(Cow::default(), |(_, source)| source.path());
+        let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
+        format!("{}{rest}", rerun_name(&self.cli_name, &file))
+    }
 }
 
 /// Reason why a lab or case that a user names cannot run.
@@ -139,6 +154,8 @@ fn hint(help: Option<&String>) -> String {
 /// - `LAB/CASE`: the cases with these axis values, which may be some of the axes only
 /// - path of a lab file, optionally followed by `/CASE`
 /// - directory of labs, in `directory` or by its path, for every lab directly in it
+/// - a pattern for labs in `directory`, for cases, or both: `local-*/*mode=ipvs*`
+/// - `-`: a lab on standard input, optionally followed by `/CASE`
 ///
 /// # Errors
 ///
@@ -189,7 +206,9 @@ pub fn select_labs_each<'d>(
     }
     let mut chosen: Vec<(LabFile, LabResult)> = Vec::new();
     for name in names {
-        for (file, case) in files(name, directory)? {
+        let Selected { labs, by_pattern } = files(name, directory)?;
+        let (mut has_case, mut no_case) = (false, None);
+        for (file, case) in labs {
             let known = chosen.iter().position(|(known, _)| *known == file);
             let index = if let Some(at) = known {
                 at
@@ -204,13 +223,25 @@ pub fn select_labs_each<'d>(
             let Ok(lab) = &mut chosen[index].1 else {
                 continue;
             };
-            let wanted = matching_cases(&lab.scenario, case.as_deref())?;
+            let wanted = match matching_cases(&lab.scenario, case.as_deref()) {
+                Err(error) if by_pattern => {
+                    no_case = Some(error);
+                    continue;
+                }
+                wanted => wanted?,
+            };
+            has_case = true;
             lab.cases.extend(wanted);
             lab.cases.sort_unstable();
             lab.cases.dedup();
         }
+        if let Some(error) = no_case.filter(|_| !has_case) {
+            return Err(error);
+        }
     }
-    require_different_names(chosen.into_iter().map(|(_, lab)| lab).collect())
+    let labs = chosen.into_iter().map(|(_, lab)| lab);
+    let has_cases = |lab: &LabResult| lab.as_ref().is_ok_and(|lab| !lab.cases.is_empty());
+    require_different_names(labs.filter(|lab| lab.is_err() || has_cases(lab)).collect())
 }
 
 /// Returns the labs if their names differ. The names of cases start with the name of the lab.

@@ -54,6 +54,43 @@ fn lab_in_directory_name_contains_directory() {
 }
 
 #[test]
+fn pattern_selects_labs_values_and_cases() {
+    let all = select_names(&["clb-hairpin"])[0].1;
+    let of = |count: usize| vec![("clb-hairpin".to_owned(), count)];
+    let cases = |name: &str| select_names(&[name]);
+    assert_eq!(cases("clb-hairpin/*"), of(all));
+    assert_eq!(cases("clb-*"), of(all));
+    assert_eq!(
+        cases("clb-hairpin/*rpFilter=1*"),
+        cases("clb-hairpin/rpFilter=1")
+    );
+    assert_eq!(cases("clb-*/rpFilter=?"), of(all));
+    let some = cases("clb-hairpin/rpFilter=1")[0].1;
+    assert!((1..all).contains(&some), "{some} of {all}");
+    assert_eq!(cases("conformance/*"), cases("conformance"));
+    // Labs without the value are skipped.
+    assert_eq!(cases("*/rpFilter=1"), of(some));
+    let ipvs = cases("conformance/*/mode=ipvs");
+    assert!(ipvs.len() < cases("conformance").len(), "{ipvs:?}");
+}
+
+#[test]
+fn pattern_without_match_is_an_error() {
+    let errors = [
+        "clb-hairpin/*rpFilter=9*",
+        "clb-hairpin/rpFilter=9*",
+        "nothing-*",
+        "*/none=1",
+    ]
+    .map(|name| {
+        let error = select_labs(&[name.to_owned()], &topologies()).expect_err("no match");
+        let directory = topologies().display().to_string();
+        error.to_string().replace(&directory, "DIRECTORY")
+    });
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[test]
 fn find_lab_case_that_ends_like_a_file_is_found() {
     let directory = tempfile::tempdir().expect("the directory is created");
     let lab = directory.path().join("lab.yaml");

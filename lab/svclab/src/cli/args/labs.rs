@@ -30,3 +30,22 @@ pub(crate) enum LabsCommand {
         name: String,
     },
 }
+
+pub(super) const LIST_HELP: &str = "\
+Examples:
+  svclab list                                 all cases of all labs
+  svclab list conformance                     the cases of the labs in a directory
+  svclab list clb-hairpin/rpFilter=1          the cases with this value
+  svclab list 'local-ingress/*mode=ipvs*'     the cases whose names match a pattern
+  svclab list '*/mode=ipvs'                   the cases with this value, of each lab that has it
+
+Every command that takes cases takes the same names and patterns. Quote patterns, so that the shell
+does not expand them.";
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// Labs, cases or patterns, in the format of `svclab run`. By default, all labs directly in the
+    /// directory of labs
+    #[arg(value_name = "LAB[/CASE]")]
+    pub(crate) names: Vec<String>,
+}

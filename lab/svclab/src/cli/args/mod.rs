@@ -23,7 +23,7 @@ use svclab_runner::run::select::DEFAULT_LAB_DIRECTORY;
 
 pub(crate) use bisect::{BisectArguments, BisectFormat};
 pub(crate) use diff::{DiffArguments, DiffFormat};
-pub(crate) use labs::{LabsArguments, LabsCommand};
+pub(crate) use labs::{LabsArguments, LabsCommand, ListArguments};
 pub(crate) use machine::{DoctorArguments, DoctorFormat, KernelCommand, SchemaName};
 pub(crate) use redact::RedactArguments;
 pub(crate) use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
@@ -43,7 +43,7 @@ pub(crate) use verify::{ReferenceArgument, VerifyArguments, VerifyFormat};
 
 use bisect::BISECT_HELP;
 use diff::DIFF_HELP;
-use labs::LABS_HELP;
+use labs::{LABS_HELP, LIST_HELP};
 use redact::REDACT_HELP;
 use replay::REPLAY_HELP;
 use report::REPORT_HELP;
@@ -151,6 +151,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: KernelCommand,
     },
+    /// List the cases that a selection selects, one per line
+    #[command(after_help = LIST_HELP)]
+    List(ListArguments),
     /// List labs, or print one
     #[command(after_help = LABS_HELP)]
     Labs(LabsArguments),

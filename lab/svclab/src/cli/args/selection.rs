@@ -14,9 +14,12 @@ use svclab_scenario::duration;
 /// Selected cases and how to prepare them.
 #[derive(Debug, Args)]
 pub(crate) struct Selection {
-    /// Labs or cases: NAME, NAME/axis=value,…, the path of a lab's file, or a directory of labs. A
-    /// directory, such as conformance, selects its files *.yaml and *.yml, without
-    /// subdirectories. By default, all labs directly in the directory of labs
+    /// Labs or cases: NAME, the path of a lab's file, `-` for standard input, or a directory of
+    /// labs. NAME/axis=value,… selects all cases with these values: `clb-hairpin/rpFilter=1`.
+    /// Patterns with `*` and `?` select labs, values or names of cases: `conformance/*`,
+    /// `local-ingress/mode=ip*`, `local-ingress/*mode=ipvs*`. A directory, such as conformance,
+    /// selects its files *.yaml and *.yml, without subdirectories. By default, all labs directly in
+    /// the directory of labs
     #[arg(value_name = "LAB[/CASE]")]
     pub(crate) names: Vec<String>,
     /// Maximum wait for an answer, for probes without their own: a duration such as 8s, or

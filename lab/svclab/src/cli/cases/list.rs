@@ -1,14 +1,16 @@
-//! Implements `svclab labs`: lists labs, and prints the file of one.
+//! Implements `svclab list`, which lists cases, and `svclab labs`, which lists labs and prints the
+//! file of one.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::labs::load_each_lab;
-use crate::cli::args::{Common, LabsArguments, LabsCommand};
+use crate::cli::args::{Common, LabsArguments, LabsCommand, ListArguments};
 use crate::cli::error::{CommandResult, Outcome, outcome_of_cases};
 use crate::cli::output::print;
-use svclab_runner::run::SelectedLab;
+use svclab_runner::results::ErrorKind;
 use svclab_runner::run::select::lab_source;
+use svclab_runner::run::{LabResult, SelectedLab};
 
 /// Lists labs, or prints one.
 pub(crate) fn labs(common: &Common, arguments: &LabsArguments) -> CommandResult {
@@ -26,12 +28,28 @@ pub(crate) fn labs(common: &Common, arguments: &LabsArguments) -> CommandResult 
     } else {
         load_each_lab(&arguments.names, common.labs())?
     };
-    // Errors of invalid labs are already printed.
-    let worst = labs.iter().filter_map(|lab| lab.as_ref().err());
-    let worst = worst.map(|lab| lab.error.kind).max();
+    let worst = worst_error(&labs);
     let valid: Vec<&SelectedLab> = labs.iter().flatten().collect();
     let printed = print(&render_table(&valid));
     outcome_of_cases(printed, worst, Outcome::SUCCESS)
+}
+
+/// Lists the selected cases.
+pub(crate) fn list(common: &Common, arguments: &ListArguments) -> CommandResult {
+    let labs = load_each_lab(&arguments.names, common.labs())?;
+    let mut text = String::new();
+    for lab in labs.iter().flatten() {
+        for index in &lab.cases {
+            let _ = writeln!(text, "{}", lab.rerun_name(&lab.scenario.cases()[*index]));
+        }
+    }
+    outcome_of_cases(print(&text), worst_error(&labs), Outcome::SUCCESS)
+}
+
+/// Returns the most severe kind of the errors of invalid labs, which are already printed.
+fn worst_error(labs: &[LabResult]) -> Option<ErrorKind> {
+    let invalid = labs.iter().filter_map(|lab| lab.as_ref().err());
+    invalid.map(|lab| lab.error.kind).max()
 }
 
 /// Renders the labs as a table.
