@@ -12,6 +12,7 @@
 
 mod check;
 mod decode;
+pub mod draft;
 mod expand;
 pub mod expectation;
 pub mod lab;

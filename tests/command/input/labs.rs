@@ -123,7 +123,7 @@ fn lab_on_stdin_is_read() {
         let input = fs::File::open(directory.path().join(input)).expect("the file");
         let output = svclab()
             .current_dir(directory.path())
-            .args(["list", name])
+            .args(["list", "--", name])
             .stdin(input)
             .output()
             .expect("the command starts");

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod claims;
+mod drafts;
 mod fields;
 mod labs;
 mod paths;

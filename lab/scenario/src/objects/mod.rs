@@ -264,7 +264,7 @@ fn service_name(slice: &EndpointSlice) -> Option<&str> {
 }
 
 /// Returns the addresses of type `InternalIP` in a node's status.
-fn internal_addresses(node: &Node) -> Vec<String> {
+pub(crate) fn internal_addresses(node: &Node) -> Vec<String> {
     let addresses = node
         .status
         .as_ref()

@@ -2,6 +2,7 @@
 
 mod args;
 mod cases;
+mod drafts;
 mod dumps;
 mod error;
 mod input;
@@ -125,6 +126,8 @@ fn dispatch(arguments: &Arguments) -> CommandResult {
         Command::Report(asked) => report::report(asked),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),
+        Command::New(asked) => drafts::new(asked),
+        Command::Import(asked) => drafts::import(asked),
         Command::List(asked) => list::list(&arguments.common, asked),
         Command::Labs(asked) => list::labs(&arguments.common, asked),
         Command::Schema { format } => schema::schema(*format),

@@ -2,6 +2,7 @@
 
 mod bisect;
 mod diff;
+mod drafts;
 mod labs;
 mod machine;
 mod redact;
@@ -23,6 +24,7 @@ use svclab_runner::run::select::DEFAULT_LAB_DIRECTORY;
 
 pub(crate) use bisect::{BisectArguments, BisectFormat};
 pub(crate) use diff::{DiffArguments, DiffFormat};
+pub(crate) use drafts::{ImportArguments, ModeArgument, NewArguments};
 pub(crate) use labs::{LabsArguments, LabsCommand, ListArguments};
 pub(crate) use machine::{DoctorArguments, DoctorFormat, KernelCommand, SchemaName};
 pub(crate) use redact::RedactArguments;
@@ -43,6 +45,7 @@ pub(crate) use verify::{ReferenceArgument, VerifyArguments, VerifyFormat};
 
 use bisect::BISECT_HELP;
 use diff::DIFF_HELP;
+use drafts::{IMPORT_HELP, NEW_HELP};
 use labs::{LABS_HELP, LIST_HELP};
 use redact::REDACT_HELP;
 use replay::REPLAY_HELP;
@@ -151,6 +154,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: KernelCommand,
     },
+    /// Write a new lab with comments, which passes
+    #[command(after_help = NEW_HELP)]
+    New(NewArguments),
+    /// Write a lab from the objects of a cluster, with a probe for each reachable port
+    #[command(after_help = IMPORT_HELP)]
+    Import(ImportArguments),
     /// List the cases that a selection selects, one per line
     #[command(after_help = LIST_HELP)]
     List(ListArguments),

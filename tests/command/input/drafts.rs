@@ -1,0 +1,148 @@
+//! Tests labs that svclab writes: new ones, and ones from the objects of a cluster.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use crate::support::{stderr, stdout, svclab};
+
+/// Objects of a cluster of kind with 3 nodes, as kubectl prints them.
+const CLUSTER: &str = include_str!("kind.yaml");
+
+fn run_in(directory: &Path, arguments: &[&str]) -> Output {
+    svclab()
+        .current_dir(directory)
+        .args(arguments)
+        .output()
+        .expect("the command starts")
+}
+
+/// Runs the command and returns both outputs. Asserts the exit code.
+fn text_of(directory: &Path, arguments: &[&str], code: i32) -> String {
+    let output = run_in(directory, arguments);
+    let text = stdout(&output) + &stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+    text
+}
+
+#[test]
+fn new_lab_passes_when_it_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, options) in [
+        ("default", &[][..]),
+        ("nftables", &["--mode=nftables"]),
+        ("one-node", &["--nodes=1"]),
+        ("many", &["--nodes=5", "--mode=nftables"]),
+    ] {
+        let new = [&["new", name][..], options].concat();
+        let message = text_of(directory.path(), &new, 0);
+        let file = format!("{name}.yaml");
+        let expected = format!("wrote {file}; run it with `svclab run {file}`\n");
+        assert_eq!(message, expected);
+        let text = text_of(directory.path(), &["run", "--kernel=host", &file], 0);
+        assert!(text.contains("2 passed, 0 failed, 0 errors"), "{text}");
+    }
+}
+
+/// These labs need IPVS, so that not every machine can run them.
+#[test]
+fn new_lab_with_ipvs_can_be_prepared() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, options) in [
+        ("ipvs", &["--mode=ipvs"][..]),
+        ("balancer", &["--load-balancer"]),
+        ("both", &["--load-balancer", "--mode=ipvs", "--nodes=1"]),
+    ] {
+        text_of(directory.path(), &[&["new", name][..], options].concat(), 0);
+        let plan = text_of(directory.path(), &["plan", &format!("{name}.yaml")], 0);
+        assert!(!plan.contains("warning"), "{plan}");
+    }
+}
+
+#[test]
+fn new_lab_name_and_file_are_checked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::create_dir(directory.path().join("labs")).expect("a directory");
+    let run = |arguments: &[&str], code| text_of(directory.path(), arguments, code);
+    let texts = [
+        run(&["new", "labs/mine.yaml"], 0),
+        run(&["new", "labs/mine"], 3),
+        run(&["new", "my lab"], 2),
+        run(&["new", "none/mine"], 3),
+        run(&["new", "x", "--nodes=0"], 2),
+        run(&["new", "x", "--from=x.yaml", "--load-balancer"], 2),
+        run(&["new", "x", "--from=x.yaml"], 2),
+    ];
+    insta::assert_snapshot!(texts.join("\n"));
+    let text = fs::read_to_string(directory.path().join("labs/mine.yaml")).expect("the lab");
+    assert!(text.contains("metadata: {name: mine}"), "{text}");
+}
+
+#[test]
+fn import_writes_probes_of_reachable_things() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("kind.yaml"), CLUSTER).expect("written");
+    let output = run_in(directory.path(), &["import", "kind.yaml"]);
+    insta::assert_snapshot!(stderr(&output) + &stdout(&output));
+    fs::write(directory.path().join("lab.yaml"), output.stdout).expect("written");
+    text_of(directory.path(), &["plan", "lab.yaml"], 0);
+}
+
+#[test]
+fn imported_lab_passes_when_it_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // A load balancer needs IPVS, which not every machine has.
+    let objects = CLUSTER.replace("type: LoadBalancer", "type: NodePort");
+    let objects = objects.replace("- ip: 172.18.255.200\n", "- hostname: lb.example\n");
+    let objects = objects.replace("        ipMode: VIP\n", "");
+    assert!(!objects.contains("VIP"), "{objects}");
+    fs::write(directory.path().join("kind.yaml"), objects).expect("written");
+    for mode in ["iptables", "nftables"] {
+        let file = format!("{mode}.yaml");
+        let import = ["import", "kind.yaml", "--mode", mode, "--output", &file];
+        let notes = text_of(directory.path(), &import, 0);
+        assert!(notes.contains("it has a name, but no address"), "{notes}");
+        let text = text_of(directory.path(), &["run", "--kernel=host", &file], 0);
+        assert!(text.contains("1 passed, 0 failed, 0 errors"), "{text}");
+    }
+    text_of(directory.path(), &["new", "mine", "--from=kind.yaml"], 0);
+    let text = text_of(directory.path(), &["run", "--kernel=host", "mine.yaml"], 0);
+    assert!(text.contains("1 passed, 0 failed, 0 errors"), "{text}");
+}
+
+#[test]
+fn import_reads_several_files_and_stdin() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("kind.yaml"), CLUSTER).expect("written");
+    let whole = run_in(directory.path(), &["import", "kind.yaml"]);
+    let input = fs::File::open(directory.path().join("kind.yaml")).expect("the file");
+    fs::write(
+        directory.path().join("more.json"),
+        r#"{"apiVersion": "v1", "kind": "Secret"}"#,
+    )
+    .expect("written");
+    let output = svclab()
+        .current_dir(directory.path())
+        .args(["import", "more.json", "-"])
+        .stdin(input)
+        .output()
+        .expect("the command starts");
+    assert_eq!(stdout(&output), stdout(&whole));
+    assert!(
+        stderr(&output).contains("1 of kind Secret"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn import_without_anything_to_connect_to_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nstatus: {addresses: [{type: InternalIP, address: 10.0.0.1}]}\n";
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n";
+    let texts = [service, node, "kind: Service\n", "kind: [\n"].map(|objects| {
+        fs::write(directory.path().join("objects.yaml"), objects).expect("written");
+        text_of(directory.path(), &["import", "objects.yaml"], 2)
+    });
+    insta::assert_snapshot!(texts.join("\n"));
+}
