@@ -1,10 +1,13 @@
-//! Writes a run as text for a terminal or pipe: each case as it finishes, and a summary line.
+//! Writes a run as text for a terminal or pipe: each case as it finishes, the failed and slow cases
+//! in short form, and a summary line. A quiet writer omits everything but failures and the summary.
 
 use std::io::{self, Write};
 
 use crate::text::case::CaseRenderer;
+use crate::text::recap::render_recap;
 use crate::text::{self, certificate, flow_table};
 use crate::writer::{Options, Writer};
+use svclab_runner::results::CaseStatus;
 use svclab_runner::run::Event;
 
 /// Writer of text for people.
@@ -25,6 +28,9 @@ impl<W: Write> Writer for Human<'_, W> {
         match event {
             Event::RunStarted { .. } | Event::CaseStarted { .. } => return Ok(()),
             Event::CaseEnded { result, .. } => {
+                if self.options.quiet && result.result == CaseStatus::Pass {
+                    return Ok(());
+                }
                 // A single write per case keeps it apart from other output on the terminal.
                 let text = format!("{}\n{}", renderer.head(result), renderer.details(result));
                 let text = text::with_colour(text, self.options.colour);
@@ -34,10 +40,17 @@ impl<W: Write> Writer for Human<'_, W> {
                 results,
                 duration: took,
             } => {
-                self.out
-                    .write_all(flow_table::render_tables(&results.flows).as_bytes())?;
+                if !self.options.quiet {
+                    let recap = render_recap(results, renderer);
+                    let recap = text::with_colour(recap, self.options.colour);
+                    let tables = flow_table::render_tables(&results.flows);
+                    self.out.write_all((tables + &recap).as_bytes())?;
+                }
                 writeln!(self.out, "{}", text::render_summary(results, *took))?;
-                if let Some(certificate) = &results.certificate {
+                let certificate = results.certificate.as_ref();
+                if let Some(certificate) =
+                    certificate.filter(|found| !self.options.quiet || !found.unchanged)
+                {
                     self.out
                         .write_all(certificate::render_text(certificate).as_bytes())?;
                 }
@@ -70,6 +83,16 @@ mod tests {
             rerun_command: "svclab run --kernel guest".to_owned(),
             ..Options::default()
         }));
+    }
+
+    #[test]
+    fn text_quiet_has_failures_and_summary_only() {
+        let text = render(Options {
+            quiet: true,
+            ..Options::default()
+        });
+        let heads = text.lines().filter(|line| !line.starts_with(' '));
+        insta::assert_snapshot!(heads.collect::<Vec<_>>().join("\n"));
     }
 
     #[test]

@@ -53,19 +53,34 @@ impl<'a> CaseRenderer<'a> {
         }
     }
 
-    /// Renders the case as a line:
-    /// `PASS canal-stale-rule/stale=present  call: timeout 1  (3.02 s)`.
-    pub(crate) fn head(self, case: &CaseResult) -> String {
+    /// Renders the status and the name of a case: `PASS canal-stale-rule/stale=present`.
+    pub(crate) fn status_and_name(self, case: &CaseResult) -> String {
         let style = match case.result {
             CaseStatus::Pass => PASS,
             CaseStatus::Fail => FAIL,
             CaseStatus::Error => ERROR,
         };
-        let mut parts = vec![format!(
+        format!(
             "{style}{}{style:#} {}",
             case.result.upper_case_name(),
             self.name(case)
-        )];
+        )
+    }
+
+    /// Returns the command that repeats a case.
+    pub(crate) fn rerun(self, case: &CaseResult) -> String {
+        let name = if case.named.is_empty() {
+            &case.case
+        } else {
+            &case.named
+        };
+        format!("{} {}", self.rerun_command, shell_quote(name))
+    }
+
+    /// Renders the case as a line:
+    /// `PASS canal-stale-rule/stale=present  call: timeout 1  (3.02 s)`.
+    pub(crate) fn head(self, case: &CaseResult) -> String {
+        let mut parts = vec![self.status_and_name(case)];
         match (&case.error, case.result) {
             (Some(error), _) => parts.push(error.kind.description().to_owned()),
             (None, CaseStatus::Pass) if !case.probes.is_empty() => {
@@ -124,13 +139,7 @@ impl<'a> CaseRenderer<'a> {
                 };
                 text.labelled(label, &place.to_string());
             }
-            let name = if case.named.is_empty() {
-                &case.case
-            } else {
-                &case.named
-            };
-            let again = format!("{} {}", self.rerun_command, shell_quote(name));
-            text.labelled("rerun:", &again);
+            text.labelled("rerun:", &self.rerun(case));
         }
         text.0
     }

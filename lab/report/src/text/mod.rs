@@ -8,6 +8,7 @@ pub(crate) mod expectation;
 pub(crate) mod flow_table;
 pub mod journey;
 pub(crate) mod journey_groups;
+pub(crate) mod recap;
 pub mod refused;
 
 use std::collections::BTreeSet;

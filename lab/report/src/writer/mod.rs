@@ -13,6 +13,8 @@ use svclab_runner::run::Event;
 pub struct Options<'a> {
     /// Whether to include everything observed in each case, and its claims.
     pub verbose: bool,
+    /// Whether [`crate::Format::Human`] only writes failures and the summary.
+    pub quiet: bool,
     /// Whether the output may contain colours, which only [`crate::Format::Human`] uses. For
     /// stdout, use `AutoStream::choice(&stdout()) != ColorChoice::Never` of anstream, which
     /// considers the terminal, `NO_COLOR` and `CLICOLOR_FORCE`.
@@ -34,6 +36,7 @@ impl Default for Options<'_> {
     fn default() -> Self {
         Self {
             verbose: false,
+            quiet: false,
             colour: false,
             is_read_by_runner: false,
             names_kernels: false,

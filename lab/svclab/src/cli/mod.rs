@@ -38,15 +38,17 @@ pub fn main() -> ExitCode {
     bug::install_panic_hook(output::print_message);
     run_catching_panics(|| match Arguments::try_parse() {
         Ok(arguments) => {
+            output::set_color(arguments.common.color);
             init_logging();
             dispatch(&arguments)
         }
-        Err(error) if error.use_stderr() => {
-            let arguments: Vec<OsString> = std::env::args_os().collect();
-            Err(usage_error(error, &arguments))
-        }
-        // Help and version are not errors.
         Err(error) => {
+            let arguments: Vec<OsString> = std::env::args_os().collect();
+            output::set_color_of_unparsed(&arguments);
+            if error.use_stderr() {
+                return Err(usage_error(error, &arguments));
+            }
+            // Help and version are not errors.
             output::print_usage(&error.render())?;
             Ok(Outcome::SUCCESS)
         }

@@ -1,12 +1,15 @@
 //! Writes to standard output and standard error, either of which may be closed.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstream::{AutoStream, ColorChoice};
+use clap::ValueEnum as _;
 use serde::Serialize;
 
+use super::args::ColorMode;
 use super::error::{CliError, InvalidInput, OutputError};
 use svclab_diagnostic::printable::{self, printable, styled};
 use svclab_diagnostic::source::Sources;
@@ -55,8 +58,9 @@ impl Write for Messages {
     }
 }
 
+/// Whether standard error supports colours; see [`has_colour_on_stdout`].
 fn has_colour_on_stderr() -> bool {
-    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }
 
 /// Prints the error that ends a command.
@@ -138,7 +142,7 @@ pub(crate) fn print_diagnostics(sources: &Sources, diagnostics: &[Diagnostic]) {
     }
 }
 
-/// Returns the options for rendering diagnostics: coloured on a terminal, unless `NO_COLOR` is set.
+/// Returns the options for rendering diagnostics: coloured if standard error has colours.
 fn rendering() -> Rendering {
     Rendering {
         colour: has_colour_on_stderr(),
@@ -198,7 +202,36 @@ pub(crate) fn check_output(written: io::Result<()>) -> Result<(), OutputError> {
     }
 }
 
-/// Whether standard output supports colours.
+/// Sets whether outputs have colours.
+pub(crate) fn set_color(mode: ColorMode) {
+    let choice = match mode {
+        ColorMode::Auto => ColorChoice::Auto,
+        ColorMode::Always => ColorChoice::Always,
+        ColorMode::Never => ColorChoice::Never,
+    };
+    choice.write_global();
+}
+
+/// Sets whether outputs have colours from arguments that clap does not accept, or that request
+/// help. Arguments after `--` belong to another program.
+pub(crate) fn set_color_of_unparsed(arguments: &[OsString]) {
+    let own = arguments.split(|argument| argument == "--").next();
+    let mut own = own.unwrap_or_default().iter().map(|word| word.to_str());
+    let mut last = None;
+    while let Some(word) = own.next() {
+        last = match word {
+            Some("--color") => own.next().flatten(),
+            Some(word) => word.strip_prefix("--color=").or(last),
+            None => last,
+        };
+    }
+    if let Some(mode) = last.and_then(|mode| ColorMode::from_str(mode, false).ok()) {
+        set_color(mode);
+    }
+}
+
+/// Whether standard output supports colours: as `--color` says, otherwise according to `NO_COLOR`,
+/// `CLICOLOR_FORCE`, `CLICOLOR` and the terminal (`AutoStream::choice` of anstream).
 pub(crate) fn has_colour_on_stdout() -> bool {
     AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }

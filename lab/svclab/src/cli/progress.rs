@@ -34,16 +34,21 @@ impl ProgressDisplay {
     }
 
     fn with_template(template: &str) -> Self {
-        let bar = ProgressBar::hidden();
+        let mut progress = Self::hidden();
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            progress.bar.set_style(style);
         }
-        let due = io::stderr()
+        progress.due = io::stderr()
             .is_terminal()
             .then(|| Instant::now() + SHOW_DELAY);
+        progress
+    }
+
+    /// Creates a progress that never appears.
+    pub(crate) fn hidden() -> Self {
         Self {
-            bar,
-            due,
+            bar: ProgressBar::hidden(),
+            due: None,
             running: IndexSet::new(),
         }
     }

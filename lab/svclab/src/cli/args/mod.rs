@@ -16,7 +16,7 @@ mod verify;
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::embedded::EMBEDDED_LABS;
 use svclab_runner::run::LabDirectory;
@@ -78,6 +78,10 @@ pub(crate) struct Common {
     /// labs that are embedded in svclab]
     #[arg(long, global = true, env = "SVCLAB_TOPOLOGIES", value_name = "DIR")]
     pub(crate) topologies: Option<PathBuf>,
+    /// Whether to print colours. `auto` prints them on a terminal, unless `NO_COLOR` is set, and
+    /// always if `CLICOLOR_FORCE` is set
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) color: ColorMode,
 }
 
 impl Common {
@@ -90,6 +94,15 @@ impl Common {
             None => LabDirectory::Embedded(&EMBEDDED_LABS),
         }
     }
+}
+
+/// Whether to print colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum ColorMode {
+    #[default]
+    Auto,
+    Always,
+    Never,
 }
 
 #[derive(Debug, Subcommand)]

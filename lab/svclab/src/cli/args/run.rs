@@ -36,8 +36,11 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub(crate) certify: bool,
     /// Print more details, including every claim that a case confirms or refutes
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
+    /// Print only failures and the summary, without progress and notes
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 }
 
 /// Additional output file of a run.

@@ -14,6 +14,7 @@ use crate::cli::interrupt::{Interrupts, block_on};
 use crate::cli::output::{
     check_output, has_colour_on_stdout, output_width, print_diagnostics, print_json, print_message,
 };
+use crate::cli::progress::ProgressDisplay;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::exit_code::{BUG, FAILED};
 use svclab_diagnostic::files::Location;
@@ -112,7 +113,7 @@ fn run_labs(common: &Common, arguments: &ClaimsArguments) -> Result<ClaimInput, 
         let (event_sender, events) = mpsc::unbounded_channel();
         // Only the progress shows the cases, so there is no writer.
         let mut no_writer = MultiWriter(Vec::new());
-        let progress = print_events(&mut no_writer, events, false);
+        let progress = print_events(&mut no_writer, events, ProgressDisplay::new(), false);
         let running = run_cases(cases, &options, event_sender, &mut interrupts);
         let ((results, _), _) = tokio::join!(running, progress);
         results

@@ -41,6 +41,9 @@ pub(crate) fn run(common: &Common, arguments: &RunArguments) -> CommandResult {
         arguments.keep_on_failure,
         arguments.kernels.choice(),
     );
+    if arguments.quiet {
+        options.notice = None;
+    }
     if arguments.report.is_some() {
         options.with_evidence = true;
         for case in cases.iter_mut().flatten() {
@@ -52,7 +55,12 @@ pub(crate) fn run(common: &Common, arguments: &RunArguments) -> CommandResult {
     let (mut results, mut printed) = block_on(async {
         let mut interrupts = Interrupts::listen();
         let (event_sender, events) = mpsc::unbounded_channel();
-        let printing = print_events(&mut writer, events, certifier.is_some());
+        let progress = if arguments.quiet {
+            ProgressDisplay::hidden()
+        } else {
+            ProgressDisplay::new()
+        };
+        let printing = print_events(&mut writer, events, progress, certifier.is_some());
         let running = run_cases(cases, &options, event_sender, &mut interrupts);
         let ((results, kept), printed) = tokio::join!(running, printing);
         if !kept.is_empty() {
@@ -92,11 +100,11 @@ pub(crate) async fn run_cases(
 pub(crate) async fn print_events(
     writer: &mut dyn Writer,
     mut events: mpsc::UnboundedReceiver<Event>,
+    mut progress: ProgressDisplay,
     withhold: bool,
 ) -> io::Result<Option<Duration>> {
     let mut duration = None;
     let mut printed = Ok(());
-    let mut progress = ProgressDisplay::new();
     loop {
         let event = tokio::select! {
             event = events.recv() => event,
@@ -144,6 +152,7 @@ fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, CliE
         let created = create_output(&written.file);
         let (file, unfinished) = created.map_err(|error| write_error(&written.file, error))?;
         let plain = svclab_report::Options {
+            quiet: false,
             colour: false,
             is_read_by_runner: false,
             summary: None,
@@ -194,6 +203,7 @@ fn report_options(arguments: &RunArguments) -> svclab_report::Options<'static> {
     let summary = is_github.then(open_step_summary).flatten();
     svclab_report::Options {
         verbose: arguments.verbose,
+        quiet: arguments.quiet,
         colour: has_colour_on_stdout(),
         is_read_by_runner: is_read_by_runner(),
         names_kernels: arguments.kernels.kernel == KernelChoice::All,
