@@ -18,6 +18,7 @@ pub fn svclab() -> Command {
     command
         .current_dir(project())
         .env_remove("SVCLAB_TOPOLOGIES")
+        .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .env("NO_COLOR", "1");
     command
 }

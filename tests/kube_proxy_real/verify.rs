@@ -22,7 +22,7 @@ use svclab_experiment::verify::{
 use svclab_model::plan::{CommandLimits, NodeCommand};
 use svclab_rules::kube_proxy::Mode;
 use svclab_runner::kernel::{Host, KernelChoice};
-use svclab_runner::run::{RunOptions, select_labs};
+use svclab_runner::run::{RunControl, RunOptions, select_labs};
 use svclab_test_support::block_on;
 use svclab_test_support::programs::agent;
 use tokio::sync::mpsc;
@@ -303,6 +303,7 @@ async fn run_verify(found: PreparedPairs, against: &Side, new: &Side) -> Verific
         keep: false,
         with_evidence: false,
         command: String::new(),
+        control: RunControl::default(),
         notice: None,
     };
     let (sender, _) = mpsc::unbounded_channel();

@@ -16,7 +16,8 @@ use svclab_model::evidence::{RejectedRequest, is_none_missed};
 use svclab_runner::certify::Certificate;
 use svclab_runner::results::flows::{FlowObservation, FlowOutcome, FlowTable};
 use svclab_runner::results::{
-    CaseResult, CaseStatus, FileLine, Results, RunError, RunFacts, Summary, Warning, short_name,
+    CaseResult, CaseStatus, FileLine, NotRunCase, Results, RunError, RunFacts, StopReason, Summary,
+    Warning, short_name,
 };
 
 /// Name and version of the JSON format.
@@ -36,8 +37,7 @@ pub struct Document {
     /// When and how the run was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunFacts>,
-    /// Number of started cases. Each of them is in `cases`, unless the run was interrupted or
-    /// svclab has a bug.
+    /// Number of cases to run. Each of them is in `cases` or in `notRun`, unless svclab has a bug.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<usize>,
     /// Number of cases by status.
@@ -52,6 +52,12 @@ pub struct Document {
     /// Whether the run was interrupted. `cases` then lacks the cases that had not finished.
     #[serde(default, skip_serializing_if = "is_false")]
     pub interrupted: bool,
+    /// Reason why svclab itself ended the run before all cases had a result. Absent if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<StopReason>,
+    /// Cases without a result, because the run was interrupted or stopped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_run: Vec<NotRunCase>,
     /// Comparison of the machine before and after the run. Absent unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
@@ -125,6 +131,9 @@ pub struct CaseDocument {
     /// their packets as packets of the earlier connection.
     #[serde(default, skip_serializing_if = "is_none_missed")]
     pub repeated_ports: u64,
+    /// Earlier tries of the case, in which it did not pass, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_tries: Vec<CaseDocument>,
     /// Reason why the case has no verdict. Absent if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
@@ -266,6 +275,8 @@ impl Document {
             begun: self.begun,
             summary: self.summary,
             interrupted: self.interrupted,
+            stopped: self.stopped,
+            not_run: self.not_run.clone(),
             certificate: self.certificate.clone(),
             ..Results::new(BTreeMap::new(), cases.collect())
         }
@@ -311,6 +322,8 @@ impl From<&Results> for Document {
             warnings: results.warnings.clone(),
             flows: results.flows.clone(),
             interrupted: results.interrupted,
+            stopped: results.stopped,
+            not_run: results.not_run.clone(),
             certificate: results.certificate.clone(),
         }
     }
@@ -338,6 +351,7 @@ impl From<&CaseResult> for CaseDocument {
             refused: case.refused.clone(),
             refused_missed: case.refused_missed,
             repeated_ports: case.repeated_ports,
+            failed_tries: case.failed_tries.iter().map(Self::from).collect(),
             error: case.error.clone(),
         }
     }

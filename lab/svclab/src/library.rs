@@ -20,7 +20,7 @@ use svclab_runner::kernel::{KernelChoice, agent_program};
 use svclab_runner::results::{CaseResult, Results};
 use svclab_runner::run::CaseEvidence;
 use svclab_runner::run::{
-    Event, PrepareOptions, RunInput, RunOptions, SelectedLab, execute, prepare,
+    Event, PrepareOptions, RunControl, RunInput, RunOptions, SelectedLab, execute, prepare,
 };
 use svclab_scenario::Scenario;
 
@@ -214,6 +214,7 @@ impl Lab {
             keep: false,
             with_evidence: true,
             command: String::new(),
+            control: RunControl::default(),
             notice: None,
         };
         let (event_sender, mut events) = mpsc::unbounded_channel();

@@ -18,7 +18,7 @@ use svclab_experiment::verify::{
 use svclab_report::verify::render_text;
 use svclab_runner::kernel::KernelChoice;
 use svclab_runner::results::ErrorKind;
-use svclab_runner::run::{RunOptions, select_labs};
+use svclab_runner::run::{RunControl, RunOptions, select_labs};
 use svclab_test_support::block_on;
 use svclab_test_support::programs::agent;
 use tokio::sync::mpsc;
@@ -200,6 +200,7 @@ fn run_verify(found: PreparedPairs, against: &Side, new: &Side, agent: PathBuf) 
         keep: false,
         with_evidence: false,
         command: String::new(),
+        control: RunControl::default(),
         notice: None,
     };
     let (sender, _) = mpsc::unbounded_channel();

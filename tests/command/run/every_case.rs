@@ -16,7 +16,9 @@ use svclab_model::plan::{MaxWait, Plan};
 use svclab_report::{Format, Options as Telling};
 use svclab_runner::kernel::KernelChoice;
 use svclab_runner::results::{CaseStatus, ErrorKind, Results};
-use svclab_runner::run::{Event, Prepared, RunOptions, execute, explain, prepare, select_labs};
+use svclab_runner::run::{
+    Event, Prepared, RunControl, RunOptions, execute, explain, prepare, select_labs,
+};
 use svclab_test_support::programs::agent;
 use tokio::sync::mpsc;
 
@@ -41,6 +43,7 @@ fn options() -> RunOptions {
         keep: false,
         with_evidence: false,
         command: String::new(),
+        control: RunControl::default(),
         notice: None,
     }
 }

@@ -1,8 +1,10 @@
 //! Tests `svclab run`.
 
 mod binary;
+mod control;
 mod every_case;
 mod kept;
+mod last_failed;
 mod measured;
 mod node_ports;
 mod output;

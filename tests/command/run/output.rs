@@ -19,7 +19,10 @@ pub(super) fn normalized(output: &Output, path: &std::path::Path) -> String {
         _ => line
             .split_once(" in ")
             .filter(|(counts, _)| counts.contains(" passed, "))
-            .map_or_else(|| line.to_owned(), |(counts, _)| format!("{counts} in TIME")),
+            .map_or_else(
+                || line.to_owned(),
+                |(counts, _)| format!("{counts} in TIME"),
+            ),
     });
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -68,12 +71,27 @@ fn color_option_precedes_environment() {
     assert!(!is_coloured(&run, &[]), "the output is a pipe");
     assert!(is_coloured(&run, &forced));
     assert!(!is_coloured(&run, &[forced[0], refused[0]]));
-    assert!(is_coloured(&[&run[..], &["--color=always"]].concat(), &refused));
-    assert!(!is_coloured(&[&["--color", "never"][..], &run].concat(), &forced));
+    assert!(is_coloured(
+        &[&run[..], &["--color=always"]].concat(),
+        &refused
+    ));
+    assert!(!is_coloured(
+        &[&["--color", "never"][..], &run].concat(),
+        &forced
+    ));
     // Help and errors of the command line.
     assert!(is_coloured(&["--color", "always", "--help"], &refused));
-    assert!(is_coloured(&["run", "--color=always", "--unknown"], &refused));
-    assert!(!is_coloured(&["run", "--color=never", "--unknown"], &forced));
+    assert!(is_coloured(
+        &["run", "--color=always", "--unknown"],
+        &refused
+    ));
+    assert!(!is_coloured(
+        &["run", "--color=never", "--unknown"],
+        &forced
+    ));
     // The colour of a program in a lab is not that of svclab.
-    assert!(!is_coloured(&["exec", "--unknown", "--", "--color=always"], &refused));
+    assert!(!is_coloured(
+        &["exec", "--unknown", "--", "--color=always"],
+        &refused
+    ));
 }

@@ -170,6 +170,35 @@ fn agent_small_plan_returns_complete_evidence() {
 }
 
 #[test]
+fn agent_removal_cancels_unfinished_probes() {
+    for user in test_users() {
+        let mut agent = Conversation::start_ready(user);
+        agent.build(2, small_plan());
+        let mut plan = small_plan();
+        let probes = &mut plan.stages[0].probes;
+        let blocked = probes.iter_mut().find(|probe| probe.name == "blocked");
+        let blocked = blocked.expect("a probe without an answer");
+        blocked.max_wait = Duration::from_hours(1);
+        blocked.settle = false;
+        agent.build(1, plan);
+        agent.send(&Request::Probe { lab: 1 });
+        while !matches!(agent.recv(), Event::Step { lab: 1, .. }) {}
+        agent.send(&Request::Remove { lab: 1 });
+        assert_eq!(agent.recv_answer(), Event::Removed { lab: 1 });
+        // The other lab, and a new one of the same ID, still work.
+        agent.build(1, small_plan());
+        for lab in [1, 2] {
+            agent.send(&Request::Probe { lab });
+            let answer = agent.recv_answer();
+            assert!(
+                matches!(answer, Event::Probed { lab: probed, .. } if probed == lab),
+                "{answer:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn agent_invalid_request_keeps_other_labs() {
     for user in test_users() {
         let mut agent = Conversation::start_ready(user);

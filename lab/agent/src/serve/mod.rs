@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
 use crate::lab::RunningLab;
@@ -117,6 +117,8 @@ type Labs = Rc<RefCell<HashMap<LabId, LabHandle>>>;
 struct LabHandle {
     /// Requests, which the lab's task handles in sequence.
     requests: mpsc::UnboundedSender<Request>,
+    /// Notified when the lab is to be removed, even if a request is not finished.
+    removal: Rc<Notify>,
     /// Attached streams, which run in parallel.
     streams: Rc<Streams>,
 }
@@ -176,8 +178,10 @@ fn forward_request(
     if matches!(request, Request::Build { .. }) && !handles.contains_key(&lab) {
         let (requests_sender, requests_receiver) = mpsc::unbounded_channel();
         let streams = Rc::<Streams>::default();
+        let removal = Rc::<Notify>::default();
         let handle = LabHandle {
             requests: requests_sender,
+            removal: Rc::clone(&removal),
             streams: Rc::clone(&streams),
         };
         handles.insert(lab, handle);
@@ -185,6 +189,7 @@ fn forward_request(
         tokio::task::spawn_local(run_lab(
             lab,
             requests_receiver,
+            removal,
             streams,
             labs,
             graveyard,
@@ -195,23 +200,53 @@ fn forward_request(
         let _ = event_sender.send(Event::Failed { lab, failure });
         return;
     }
-    let is_sent = handles
-        .get(&lab)
-        .is_some_and(|kept| kept.requests.send(request).is_ok());
+    let is_sent = handles.get(&lab).is_some_and(|kept| {
+        if matches!(request, Request::Remove { .. }) {
+            kept.removal.notify_one();
+        }
+        kept.requests.send(request).is_ok()
+    });
     if !is_sent {
         let failure = failure::bug(format!("lab {lab} does not exist"));
         let _ = event_sender.send(Event::Failed { lab, failure });
     }
 }
 
-/// Runs a lab from its build to its removal.
+/// Runs a lab from its build to its removal. The removal cancels the request that is not finished:
+/// the front end no longer waits for its answer, and probes may take hours.
 async fn run_lab(
     id: LabId,
-    mut requests: mpsc::UnboundedReceiver<Request>,
+    requests: mpsc::UnboundedReceiver<Request>,
+    removal: Rc<Notify>,
     streams: Rc<Streams>,
     labs: Labs,
     graveyard: Rc<DeferredCleanup>,
     event_sender: mpsc::UnboundedSender<Event>,
+) {
+    let mut running: Option<RunningLab> = None;
+    tokio::select! {
+        biased;
+        () = removal.notified() => {}
+        () = handle_requests(id, requests, &mut running, &streams, &graveyard, &event_sender) => {}
+    }
+    streams.end().await;
+    if let Some(lab) = running {
+        graveyard.defer(lab.end());
+    }
+    heap::trim();
+    labs.borrow_mut().remove(&id);
+    let _ = event_sender.send(Event::Removed { lab: id });
+}
+
+/// Handles the requests of a lab in sequence, until its removal or until it cannot be built. Sets
+/// `running` to the built lab.
+async fn handle_requests(
+    id: LabId,
+    mut requests: mpsc::UnboundedReceiver<Request>,
+    running: &mut Option<RunningLab>,
+    streams: &Streams,
+    graveyard: &DeferredCleanup,
+    event_sender: &mpsc::UnboundedSender<Event>,
 ) {
     let send = |event| drop(event_sender.send(event));
     let step = |step| send(Event::Step { lab: id, step });
@@ -224,9 +259,8 @@ async fn run_lab(
             }));
         })
     };
-    let mut running: Option<RunningLab> = None;
     while let Some(request) = requests.recv().await {
-        match (request, &mut running) {
+        match (request, &mut *running) {
             (
                 Request::Build {
                     plan,
@@ -246,7 +280,7 @@ async fn run_lab(
                             descriptors: lab.descriptors(),
                             refused: lab.refused_requests().0,
                         });
-                        running = Some(lab);
+                        *running = Some(lab);
                     }
                     Err(failure) => {
                         send(Event::Failed { lab: id, failure });
@@ -269,13 +303,6 @@ async fn run_lab(
             }
         }
     }
-    streams.end().await;
-    if let Some(lab) = running {
-        graveyard.defer(lab.end());
-    }
-    heap::trim();
-    labs.borrow_mut().remove(&id);
-    send(Event::Removed { lab: id });
 }
 
 /// Handles a request to a running lab.

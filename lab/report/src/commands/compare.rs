@@ -127,7 +127,7 @@ pub(crate) fn short_kernel(release: &str) -> String {
 impl Comparison {
     fn add(&mut self, key: &CaseKey<'_>, old: Option<&CaseDocument>, new: &CaseDocument) {
         let change = CaseChange::new(key, old, Some(new));
-        let passes = |case: &CaseDocument| case.result == CaseStatus::Pass;
+        let passes = |case: &CaseDocument| case.result.has_passed();
         let Some(old) = old else {
             let list = if passes(new) {
                 &mut self.added

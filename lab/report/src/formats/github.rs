@@ -15,6 +15,7 @@ use std::io::{self, Write};
 use crate::formats::markdown;
 use crate::text::case::CaseRenderer;
 use crate::text::strip_colours;
+use crate::text::unexpected::{describe_stopped, list_not_run};
 use crate::text::{self, certificate};
 use crate::writer::{Options, Writer};
 use svclab_diagnostic::printable::printable;
@@ -81,6 +82,12 @@ impl<W: Write> Writer for Github<'_, W> {
                 let title = escape_property("cases without a result");
                 writeln!(self.out, "::error title={title}::{}", escape_data(&lost))?;
             }
+            if let Some(stopped) = describe_stopped(results) {
+                let title = escape_property("the run is incomplete");
+                let names = list_not_run(&results.not_run);
+                let text = escape_data(&format!("{stopped}: {names}"));
+                writeln!(self.out, "::error title={title}::{text}")?;
+            }
             if let Some(certificate) = &results.certificate {
                 let text = certificate::render_text(certificate);
                 for line in printable(&text).lines() {
@@ -103,13 +110,21 @@ impl<W: Write> Writer for Github<'_, W> {
     }
 }
 
-/// Renders `::error file=…,line=…,title=…::DIFFERENCES`.
+/// Renders `::error file=…,line=…,title=…::DIFFERENCES`, or `::warning` for a flaky case.
 fn annotation(case: &CaseResult, renderer: CaseRenderer<'_>) -> String {
+    let command = match case.result {
+        CaseStatus::Flaky => "warning",
+        _ => "error",
+    };
     let mut properties = location_properties(case.location.as_ref());
     let title = format!("{} {}", case.result.upper_case_name(), renderer.name(case));
     properties.push(format!("title={}", escape_property(&title)));
     let text = renderer.plain_details(case);
-    format!("::error {}::{}", properties.join(","), escape_data(&text))
+    format!(
+        "::{command} {}::{}",
+        properties.join(","),
+        escape_data(&text)
+    )
 }
 
 /// Returns the properties that locate an annotation in a file.
@@ -225,6 +240,27 @@ mod tests {
             "summary_failed_cases_are_in_table",
             String::from_utf8(page).unwrap()
         );
+    }
+
+    #[test]
+    fn log_stopped_run_is_incomplete() {
+        let mut page = Vec::new();
+        let mut out = Vec::new();
+        let mut writer = Format::Github.writer(
+            &mut out,
+            Options {
+                summary: Some(Box::new(&mut page)),
+                ..Options::default()
+            },
+        );
+        let ended = Event::RunEnded {
+            results: Box::new(fixture::stopped_results()),
+            duration: std::time::Duration::from_secs(3),
+        };
+        writer.event(&ended).unwrap();
+        drop(writer);
+        insta::assert_snapshot!(String::from_utf8(out).unwrap());
+        insta::assert_snapshot!(String::from_utf8(page).unwrap());
     }
 
     #[test]

@@ -7,7 +7,6 @@ use crate::text::case::CaseRenderer;
 use crate::text::recap::render_recap;
 use crate::text::{self, certificate, flow_table};
 use crate::writer::{Options, Writer};
-use svclab_runner::results::CaseStatus;
 use svclab_runner::run::Event;
 
 /// Writer of text for people.
@@ -28,7 +27,7 @@ impl<W: Write> Writer for Human<'_, W> {
         match event {
             Event::RunStarted { .. } | Event::CaseStarted { .. } => return Ok(()),
             Event::CaseEnded { result, .. } => {
-                if self.options.quiet && result.result == CaseStatus::Pass {
+                if self.options.quiet && result.result.has_passed() {
                     return Ok(());
                 }
                 // A single write per case keeps it apart from other output on the terminal.

@@ -3,15 +3,16 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use indexmap::IndexSet;
-use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use indexmap::{IndexMap, IndexSet};
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
 use crate::text::case::CaseRenderer;
+use crate::text::unexpected::{describe_stopped, unexpected_lines};
 use crate::text::{self, certificate};
 use crate::writer::{Options, Writer};
 use svclab_judge::Check;
 use svclab_runner::certify::Certificate;
-use svclab_runner::results::{CaseResult, CaseStatus, Results};
+use svclab_runner::results::{CaseResult, CaseStatus, NotRunCase, Results, short_name};
 use svclab_runner::run::Event;
 
 /// Writer of `JUnit` XML.
@@ -46,27 +47,45 @@ impl<W: Write> Writer for Junit<'_, W> {
 fn report(results: &Results, took: Duration, renderer: CaseRenderer<'_>) -> Report {
     let mut report = Report::new("svclab");
     report.set_time(took);
-    for (lab, cases) in results.by_lab() {
-        let mut suite = TestSuite::new(lab);
+    let by_lab = results.by_lab();
+    for (lab, cases) in &by_lab {
+        let not_run = results.not_run.iter();
+        let mut suite = TestSuite::new(*lab);
         suite.set_time(cases.iter().map(|case| time(case)).sum());
         for (tool, version) in &results.tools {
             suite.add_property((tool, version));
         }
-        let warnings = results.warnings.iter().filter(|warning| warning.lab == lab);
+        let warnings = results
+            .warnings
+            .iter()
+            .filter(|warning| warning.lab == *lab);
         let warnings: Vec<String> = warnings.map(ToString::to_string).collect();
         if !warnings.is_empty() {
             suite.set_system_err(warnings.join("\n"));
         }
         let tests = cases.iter().map(|case| {
             let mut test = test_case(case, renderer);
-            test.name = unique_name(case, &cases).into();
+            test.name = unique_name(case, cases).into();
             test
         });
         suite.add_test_cases(tests);
+        suite.add_test_cases(not_run.filter(|case| case.lab == *lab).map(not_run_test));
         report.add_test_suite(suite);
     }
+    // Labs of which no case ran.
+    let mut others = IndexMap::<&str, TestSuite>::new();
+    let not_run = results.not_run.iter();
+    for case in not_run.filter(|case| !by_lab.contains_key(case.lab.as_str())) {
+        let suite = others.entry(case.lab.as_str());
+        let suite = suite.or_insert_with(|| TestSuite::new(case.lab.as_str()));
+        suite.add_test_case(not_run_test(case));
+    }
+    report.add_test_suites(others.into_values());
     // Results of the run itself.
     let mut suite = TestSuite::new("svclab");
+    if let Some(stopped) = describe_stopped(results) {
+        suite.add_test_case(incomplete_run(&stopped));
+    }
     if results.interrupted {
         suite.add_test_case(incomplete_run(
             "the run was interrupted; unfinished cases are missing",
@@ -82,6 +101,15 @@ fn report(results: &Results, took: Duration, renderer: CaseRenderer<'_>) -> Repo
         report.add_test_suite(suite);
     }
     report
+}
+
+/// Returns a skipped test for a case that did not run.
+fn not_run_test(case: &NotRunCase) -> TestCase {
+    let mut status = TestCaseStatus::skipped();
+    status.set_message("not run");
+    let mut test = TestCase::new(short_name(&case.lab, &case.case), status);
+    test.set_classname(&case.lab);
+    test
 }
 
 /// Returns a failed test for an incomplete run. A tool that only counts failures would otherwise
@@ -158,19 +186,45 @@ fn test_case(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCase {
     test
 }
 
+/// Returns the status of a test. Earlier tries are elements `flakyFailure` and `flakyError` of a test
+/// that passed, `rerunFailure` and `rerunError` of another, as in the schema of Maven Surefire
+/// (`surefire-test-report.xsd`, version 3.0).
 fn status(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCaseStatus {
-    let kind = match case.result {
-        CaseStatus::Pass => return TestCaseStatus::success(),
-        CaseStatus::Fail => NonSuccessKind::Failure,
-        CaseStatus::Error => NonSuccessKind::Error,
+    let mut status = match failure_kind(case) {
+        None => TestCaseStatus::success(),
+        Some(kind) => {
+            let mut status = TestCaseStatus::non_success(kind);
+            status.set_message(message(case));
+            if let Some(error) = &case.error {
+                status.set_type(error.kind.description());
+            }
+            status.set_description(renderer.plain_details(case));
+            status
+        }
     };
-    let mut status = TestCaseStatus::non_success(kind);
-    status.set_message(message(case));
-    if let Some(error) = &case.error {
-        status.set_type(error.kind.description());
-    }
-    status.set_description(renderer.plain_details(case));
+    status.add_reruns(case.failed_tries.iter().map(failed_try));
     status
+}
+
+/// Returns an earlier try of a case.
+fn failed_try(earlier: &CaseResult) -> TestRerun {
+    let mut rerun = TestRerun::new(failure_kind(earlier).unwrap_or(NonSuccessKind::Error));
+    rerun.set_message(message(earlier));
+    rerun.set_time(time(earlier));
+    if let Some(error) = &earlier.error {
+        rerun.set_type(error.kind.description());
+    }
+    rerun.set_stack_trace(unexpected_lines(earlier).join("\n"));
+    rerun
+}
+
+/// Returns the kind of a failed test. `None` if the case passed.
+fn failure_kind(case: &CaseResult) -> Option<NonSuccessKind> {
+    match case.result {
+        CaseStatus::Pass | CaseStatus::Flaky => None,
+        CaseStatus::Fail => Some(NonSuccessKind::Failure),
+        CaseStatus::Error => Some(NonSuccessKind::Error),
+    }
 }
 
 /// Returns the message that CI shows for a test: the names of what was not as expected, or the
@@ -236,6 +290,23 @@ mod tests {
             .unwrap();
         let read = Report::deserialize_from_str(&xml).unwrap();
         assert_eq!((read.tests, read.errors), (2, 1), "{xml}");
+        insta::assert_snapshot!(xml);
+    }
+
+    #[test]
+    fn report_stopped_run_has_flaky_and_skipped_tests() {
+        let options = Options::default();
+        let took = Duration::from_secs(3);
+        let xml = report(
+            &fixture::stopped_results(),
+            took,
+            CaseRenderer::new(&options),
+        )
+        .to_string()
+        .unwrap();
+        let read = Report::deserialize_from_str(&xml).unwrap();
+        // The error is the incomplete run.
+        assert_eq!((read.tests, read.failures, read.errors), (6, 0, 2), "{xml}");
         insta::assert_snapshot!(xml);
     }
 

@@ -1,7 +1,7 @@
 //! Renders a run as a Markdown page: a table of the labs, and one of the cases that did not pass.
 
 use crate::text::case::CaseRenderer;
-use crate::text::expectation::{describe_check, describe_probe, describe_step};
+use crate::text::unexpected::{describe_stopped, list_not_run, unexpected_results};
 use crate::text::{self, certificate};
 use svclab_runner::results::{CaseResult, CaseStatus, Results, Summary};
 
@@ -10,14 +10,20 @@ const MAX_ROWS: usize = 200;
 
 /// Renders the page. `summary` is the summary line of the run.
 pub(crate) fn render_page(results: &Results, summary: &str, renderer: CaseRenderer<'_>) -> String {
+    let has_flaky = results.summary.flaky > 0;
     let labs = results.by_lab();
     let labs = labs.iter().map(|(lab, cases)| {
         let counts = Summary::from_cases(cases.iter().copied());
         let time = cases.iter().map(|case| case.duration_ms).sum();
         format!(
-            "| {} | {} | {} | {} | {} |\n",
+            "| {} | {} |{} {} | {} | {} |\n",
             escape_text(lab),
             counts.passed,
+            if has_flaky {
+                format!(" {} |", counts.flaky)
+            } else {
+                String::new()
+            },
             counts.failed,
             counts.errors,
             text::render_seconds(time)
@@ -25,7 +31,12 @@ pub(crate) fn render_page(results: &Results, summary: &str, renderer: CaseRender
     });
     let mut parts = vec![
         format!("### svclab\n\n{}\n\n", escape_text(summary)),
-        "| lab | passed | failed | errors | time |\n|---|--:|--:|--:|--:|\n".to_owned(),
+        if has_flaky {
+            "| lab | passed | flaky | failed | errors | time |\n|---|--:|--:|--:|--:|--:|\n"
+        } else {
+            "| lab | passed | failed | errors | time |\n|---|--:|--:|--:|--:|\n"
+        }
+        .to_owned(),
     ];
     parts.extend(labs);
     let failed = results
@@ -42,6 +53,14 @@ pub(crate) fn render_page(results: &Results, summary: &str, renderer: CaseRender
             let omitted = text::count(omitted, "more row", "more rows");
             parts.push(format!("\nand {omitted}\n"));
         }
+    }
+    if let Some(stopped) = describe_stopped(results) {
+        let names = list_not_run(&results.not_run);
+        parts.push(format!(
+            "\n{}: {}\n",
+            escape_text(&stopped),
+            escape_text(&names)
+        ));
     }
     if let Some(certificate) = &results.certificate {
         let line = certificate::headline(certificate);
@@ -67,14 +86,17 @@ fn rows(case: &CaseResult, renderer: CaseRenderer<'_>) -> Vec<String> {
         };
         return vec![row("", &seen)];
     }
-    let probes = case.probes.iter().filter(|probe| !probe.holds);
-    let probes = probes.map(|probe| (probe.name.clone(), describe_probe(probe)));
-    let checks = case.checks().filter(|check| !check.holds());
-    let checks = checks.map(|check| (check.target(), describe_check(check)));
-    let steps = case.steps.iter().filter(|step| !step.holds());
-    let steps = steps.map(|step| (format!("step {}", step.name), describe_step(step)));
-    let all = probes.chain(checks).chain(steps);
-    all.map(|(name, (expected, seen))| row(&format!("{name}: {expected}"), &seen))
+    // A flaky case shows its last failed try.
+    let shown = match case.result {
+        CaseStatus::Flaky => case.failed_tries.last().unwrap_or(case),
+        _ => case,
+    };
+    if let Some(error) = &shown.error {
+        return vec![row("", &error.message)];
+    }
+    unexpected_results(shown)
+        .into_iter()
+        .map(|(name, (expected, seen))| row(&format!("{name}: {expected}"), &seen))
         .collect()
 }
 

@@ -7,6 +7,7 @@ use crate::text::expectation::{
     describe_check, describe_difference, describe_observed, describe_probe, describe_shifts,
     describe_step,
 };
+use crate::text::unexpected::unexpected_lines;
 use crate::text::{count, join, refused, render_seconds, shell_quote, strip_colours};
 use crate::writer::Options;
 use svclab_judge::{Check, ClaimOutcome, Observed, ProbeOutcome, StepOutcome};
@@ -57,6 +58,7 @@ impl<'a> CaseRenderer<'a> {
     pub(crate) fn status_and_name(self, case: &CaseResult) -> String {
         let style = match case.result {
             CaseStatus::Pass => PASS,
+            CaseStatus::Flaky => ERROR,
             CaseStatus::Fail => FAIL,
             CaseStatus::Error => ERROR,
         };
@@ -83,11 +85,14 @@ impl<'a> CaseRenderer<'a> {
         let mut parts = vec![self.status_and_name(case)];
         match (&case.error, case.result) {
             (Some(error), _) => parts.push(error.kind.description().to_owned()),
-            (None, CaseStatus::Pass) if !case.probes.is_empty() => {
+            (None, CaseStatus::Pass | CaseStatus::Flaky) if !case.probes.is_empty() => {
                 parts.push(summarize_probes(&case.probes));
             }
             // The details follow in full.
             (None, _) => {}
+        }
+        if let Some(tries) = describe_tries(case) {
+            parts.push(tries);
         }
         parts.push(format!("({})", render_seconds(case.duration_ms)));
         parts.join("  ")
@@ -124,6 +129,9 @@ impl<'a> CaseRenderer<'a> {
         }
         if let Some(error) = &case.error {
             text.error(error);
+        }
+        for (index, earlier) in case.failed_tries.iter().enumerate() {
+            text.failed_try(index + 1, earlier);
         }
         if self.verbose {
             for claim in &case.claims {
@@ -180,6 +188,15 @@ impl<'a> CaseRenderer<'a> {
         }
         text.0
     }
+}
+
+/// Describes how often a case ran, if it ran again: `passed in try 3`, `failed in 3 tries`.
+pub(crate) fn describe_tries(case: &CaseResult) -> Option<String> {
+    let tries = case.failed_tries.len() + 1;
+    (tries > 1).then(|| match case.result.has_passed() {
+        true => format!("passed in try {tries}"),
+        false => format!("failed in {tries} tries"),
+    })
 }
 
 /// Label of the line about repeated source ports.
@@ -274,6 +291,16 @@ impl Text {
         }
     }
 
+    /// Adds an earlier try of the case, with its unexpected results.
+    fn failed_try(&mut self, number: usize, earlier: &CaseResult) {
+        let status = earlier.result.upper_case_name();
+        let time = format!("({})", render_seconds(earlier.duration_ms));
+        self.heading(&format!("try {number}"), &[status, &time]);
+        for line in unexpected_lines(earlier) {
+            self.indented(4, &line);
+        }
+    }
+
     fn claim(&mut self, claim: &ClaimOutcome) {
         let part = claim
             .part
@@ -365,6 +392,22 @@ mod tests {
             details.contains("before") && details.contains(" after"),
             "{details}"
         );
+    }
+
+    #[test]
+    fn case_with_several_tries_has_each() {
+        let options = Options::default();
+        let renderer = CaseRenderer::new(&options);
+        let text = |case: &CaseResult| {
+            let head = strip_colours(&renderer.head(case));
+            format!("{head}\n{}", renderer.plain_details(case))
+        };
+        let flaky = fixture::flaky();
+        let failed = CaseResult {
+            failed_tries: flaky.failed_tries.clone(),
+            ..fixture::timed_out_case()
+        };
+        insta::assert_snapshot!(format!("{}\n\n{}", text(&flaky), text(&failed)));
     }
 
     #[test]

@@ -31,7 +31,7 @@ const MARK: &str = "> ";
 /// Renders all journeys of a case without colours.
 #[must_use]
 pub fn render_case_journeys(result: &CaseResult, seen: &CaseEvidence) -> String {
-    let expected = Some(result.result == CaseStatus::Pass);
+    let expected = Some(result.result.has_passed());
     let (case, kernel) = (seen.case.clone(), seen.kernel.clone());
     let head = CaseHead::new(case, kernel, expected, &seen.evidence);
     let explainers = seen.prepared.explainers(&seen.evidence, &result.probes);

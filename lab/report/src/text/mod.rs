@@ -10,6 +10,7 @@ pub mod journey;
 pub(crate) mod journey_groups;
 pub(crate) mod recap;
 pub mod refused;
+pub(crate) mod unexpected;
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
@@ -132,10 +133,15 @@ pub fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Renders the counts: `12 passed, 1 failed, 0 errors`.
+/// Renders the counts: `12 passed, 1 failed, 0 errors`. Flaky cases are only counted if there are
+/// some.
 pub(crate) fn render_counts(summary: Summary) -> String {
+    let flaky = match summary.flaky {
+        0 => String::new(),
+        flaky => format!("{flaky} flaky, "),
+    };
     format!(
-        "{} passed, {} failed, {}",
+        "{} passed, {flaky}{} failed, {}",
         summary.passed,
         summary.failed,
         count(summary.errors, "error", "errors")
@@ -161,14 +167,18 @@ pub(crate) fn render_summary(results: &Results, took: Duration) -> String {
         tools => format!(" ({tools})"),
     };
     let counts = render_counts(results.summary);
-    let end = if results.interrupted {
-        "; interrupted before all cases finished"
-    } else {
-        ""
+    let not_run = match results.not_run.len() {
+        0 => String::new(),
+        cases => format!(", {cases} not run"),
+    };
+    let end = match results.stopped {
+        _ if results.interrupted => "; interrupted before all cases finished".to_owned(),
+        Some(reason) => format!("; {}", reason.description()),
+        None => String::new(),
     };
     let lost = describe_lost(results).map_or_else(String::new, |lost| format!("; {lost}"));
     format!(
-        "{counts} in {:.1} s{on}{with}{end}{lost}",
+        "{counts}{not_run} in {:.1} s{on}{with}{end}{lost}",
         took.as_secs_f64()
     )
 }
@@ -257,6 +267,7 @@ mod tests {
         let mut interrupted = fixture::results();
         interrupted.interrupted = true;
         insta::assert_snapshot!(render_summary(&interrupted, took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17); interrupted before all cases finished");
+        insta::assert_snapshot!(render_summary(&fixture::stopped_results(), took));
         let mut lost = nothing;
         lost.begun = Some(2);
         insta::assert_snapshot!(render_summary(&lost, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s; 2 cases have no result, which is a bug in svclab");

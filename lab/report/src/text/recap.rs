@@ -3,12 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::text::case::CaseRenderer;
-use crate::text::expectation::{describe_check, describe_probe, describe_step};
-use crate::text::{count, render_seconds, shell_quote, strip_colours};
+use crate::text::unexpected::{list_not_run, unexpected_lines};
+use crate::text::{render_seconds, strip_colours};
 use svclab_runner::results::{CaseResult, CaseStatus, Results};
-
-/// Maximum number of unexpected results that are listed for a case.
-const MAX_RESULTS: usize = 3;
 
 /// Maximum number of slow cases that are listed.
 const MAX_SLOW: usize = 10;
@@ -19,62 +16,51 @@ const MIN_SLOW_MS: u64 = 5_000;
 /// Minimum ratio of the duration of a slow case to the median.
 const MIN_SLOW_RATIO: u64 = 3;
 
-/// Renders the cases that did not pass, and the slow cases. The result is empty for a run with one
-/// case, whose details are the previous lines.
+/// Renders the flaky cases, those that did not pass, those that did not run, and the slow ones. The
+/// result is empty for a run with one case, whose details are the previous lines.
 pub(crate) fn render_recap(results: &Results, renderer: CaseRenderer<'_>) -> String {
-    if results.cases.len() < 2 {
+    if results.cases.len() + results.not_run.len() < 2 {
         return String::new();
     }
     let mut text = String::new();
-    let failed = results.cases.iter();
-    let failed: Vec<_> = failed
-        .filter(|case| case.result != CaseStatus::Pass)
-        .collect();
-    if !failed.is_empty() {
-        text += "\nFailures:\n";
-    }
-    for case in failed {
-        push_failure(&mut text, case, renderer);
-    }
+    let flaky = |case: &CaseResult| case.result == CaseStatus::Flaky;
+    push_cases(&mut text, "Flaky", &results.cases, flaky, renderer);
+    let failed = |case: &CaseResult| !case.result.has_passed();
+    push_cases(&mut text, "Failures", &results.cases, failed, renderer);
     push_slow_cases(&mut text, &results.cases, renderer);
+    if !results.not_run.is_empty() {
+        let _ = writeln!(text, "\nNot run: {}", list_not_run(&results.not_run));
+    }
     if !text.is_empty() {
         text += "\n";
     }
     text
 }
 
-/// Adds the name of a case, its first unexpected results and the command that repeats it.
-fn push_failure(text: &mut String, case: &CaseResult, renderer: CaseRenderer<'_>) {
-    let _ = writeln!(text, "  {}", renderer.status_and_name(case));
-    let mut unexpected = unexpected_results(case);
-    let others = unexpected.len().saturating_sub(MAX_RESULTS);
-    unexpected.truncate(MAX_RESULTS);
-    if others > 0 {
-        unexpected.push(format!("and {}", count(others, "other", "others")));
+/// Adds each selected case with the results that were not as expected, in the last failed try of a
+/// flaky case, and the command that repeats the case.
+fn push_cases(
+    text: &mut String,
+    title: &str,
+    cases: &[CaseResult],
+    is_selected: impl Fn(&CaseResult) -> bool,
+    renderer: CaseRenderer<'_>,
+) {
+    let mut selected = cases.iter().filter(|case| is_selected(case)).peekable();
+    if selected.peek().is_some() {
+        let _ = writeln!(text, "\n{title}:");
     }
-    for line in unexpected {
-        let _ = writeln!(text, "    {}", strip_colours(&line));
+    for case in selected {
+        let _ = writeln!(text, "  {}", renderer.status_and_name(case));
+        let shown = match case.result {
+            CaseStatus::Flaky => case.failed_tries.last().unwrap_or(case),
+            _ => case,
+        };
+        for line in unexpected_lines(shown) {
+            let _ = writeln!(text, "    {}", strip_colours(&line));
+        }
+        let _ = writeln!(text, "    {}", renderer.rerun(case));
     }
-    let _ = writeln!(text, "    {}", renderer.rerun(case));
-}
-
-/// Describes each unexpected result of a case in a line, or its error.
-fn unexpected_results(case: &CaseResult) -> Vec<String> {
-    if let Some(error) = &case.error {
-        let message = error.message.lines().next().unwrap_or_default();
-        return vec![format!("{}: {message}", error.kind.description())];
-    }
-    let line = |name: &str, (expected, seen): (String, String)| {
-        format!("{name}: expected {expected}; seen {seen}")
-    };
-    let probes = case.probes.iter().filter(|probe| !probe.holds);
-    let checks = case.checks().filter(|check| !check.holds());
-    let steps = case.steps.iter().filter(|step| !step.holds());
-    probes
-        .map(|probe| line(&probe.name, describe_probe(probe)))
-        .chain(checks.map(|check| line(&check.target(), describe_check(check))))
-        .chain(steps.map(|step| line(&format!("step {}", step.name), describe_step(step))))
-        .collect()
 }
 
 /// Adds the slow cases, slowest first.
@@ -129,6 +115,13 @@ mod tests {
     #[test]
     fn recap_names_failures_and_rerun_commands() {
         insta::assert_snapshot!(render(fixture::results().cases));
+    }
+
+    #[test]
+    fn recap_stopped_run_names_cases_that_did_not_run() {
+        let options = Options::default();
+        let recap = render_recap(&fixture::stopped_results(), CaseRenderer::new(&options));
+        insta::assert_snapshot!(strip_colours(&recap));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod flows;
+mod incomplete;
 mod run_facts;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use svclab_diagnostic::{bug, exit_code};
 use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
 use svclab_model::evidence::RejectedRequest;
 
+pub use incomplete::{NotRunCase, StopReason};
 pub use run_facts::{RunFacts, RunStart};
 pub use svclab_model::evidence::Environment;
 
@@ -31,8 +33,7 @@ pub struct Results {
     pub cases: Vec<CaseResult>,
     /// When and how the run was made.
     pub run: Option<RunFacts>,
-    /// Number of started cases. Each of them is in `cases`, unless the run was interrupted or
-    /// svclab has a bug.
+    /// Number of cases to run. Each of them is in `cases` or in `not_run`, unless svclab has a bug.
     pub begun: Option<usize>,
     /// Number of cases by status.
     pub summary: Summary,
@@ -43,6 +44,10 @@ pub struct Results {
     pub flows: Vec<FlowTable>,
     /// Whether the run was interrupted. `cases` then lacks the cases that had not finished.
     pub interrupted: bool,
+    /// Reason why svclab itself ended the run before all cases had a result. `None` if it did not.
+    pub stopped: Option<StopReason>,
+    /// Cases without a result, because the run was interrupted or stopped.
+    pub not_run: Vec<NotRunCase>,
     /// Comparison of the machine before and after the run. Absent unless requested.
     pub certificate: Option<Certificate>,
 }
@@ -79,6 +84,9 @@ impl fmt::Display for Warning {
 pub struct Summary {
     /// Number of cases in which all expectations hold.
     pub passed: usize,
+    /// Number of cases in which all expectations hold in a repeated try, but not in the first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub flaky: usize,
     /// Number of cases in which an expectation fails.
     pub failed: usize,
     /// Number of cases without a verdict.
@@ -92,12 +100,21 @@ impl Summary {
         for case in cases {
             *match case.result {
                 CaseStatus::Pass => &mut summary.passed,
+                CaseStatus::Flaky => &mut summary.flaky,
                 CaseStatus::Fail => &mut summary.failed,
                 CaseStatus::Error => &mut summary.errors,
             } += 1;
         }
         summary
     }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Result of a case.
@@ -145,6 +162,8 @@ pub struct CaseResult {
     /// Number of connections with the source port of an earlier connection. Conntrack may treat
     /// their packets as packets of the earlier connection.
     pub repeated_ports: u64,
+    /// Earlier tries of the case, in which it did not pass, oldest first.
+    pub failed_tries: Vec<CaseResult>,
     /// Reason why the case has no verdict. Absent if it has one.
     pub error: Option<RunError>,
 }
@@ -183,6 +202,8 @@ impl fmt::Display for FileLine {
 pub enum CaseStatus {
     /// All expectations hold.
     Pass,
+    /// All expectations hold in a repeated try, but not in the first.
+    Flaky,
     /// An expectation fails.
     Fail,
     /// The case has no verdict.
@@ -230,6 +251,8 @@ impl RunError {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum ErrorKind {
+    /// The case exceeded its time limit: exit code 1.
+    Timeout,
     /// The lab contains something that no kernel accepts: exit code 2.
     Input,
     /// This machine lacks something: exit code 3.
@@ -245,6 +268,7 @@ impl ErrorKind {
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
+            Self::Timeout => exit_code::FAILED,
             Self::Input => exit_code::INVALID_INPUT,
             Self::Machine => exit_code::HOST_UNABLE,
             Self::Lost => exit_code::AGENT_LOST,
@@ -254,11 +278,18 @@ impl ErrorKind {
 }
 
 impl CaseStatus {
-    /// Returns the status in upper case: `PASS`, `FAIL`, `ERROR`.
+    /// Whether all expectations hold, at least in the last try.
+    #[must_use]
+    pub const fn has_passed(self) -> bool {
+        matches!(self, Self::Pass | Self::Flaky)
+    }
+
+    /// Returns the status in upper case: `PASS`, `FLAKY`, `FAIL`, `ERROR`.
     #[must_use]
     pub const fn upper_case_name(self) -> &'static str {
         match self {
             Self::Pass => "PASS",
+            Self::Flaky => "FLAKY",
             Self::Fail => "FAIL",
             Self::Error => "ERROR",
         }
@@ -270,6 +301,7 @@ impl ErrorKind {
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
+            Self::Timeout => "time limit exceeded",
             Self::Input => "the lab is invalid",
             Self::Machine => "this machine cannot run it",
             Self::Lost => "the agent was lost",
@@ -310,6 +342,7 @@ impl CaseResult {
             refused: Vec::new(),
             refused_missed: 0,
             repeated_ports: 0,
+            failed_tries: Vec::new(),
             error: None,
         }
     }
@@ -353,6 +386,8 @@ impl Results {
             warnings: Vec::new(),
             flows: Vec::new(),
             interrupted: false,
+            stopped: None,
+            not_run: Vec::new(),
             certificate: None,
         }
     }
@@ -375,18 +410,21 @@ impl Results {
             .is_some_and(|certificate| !certificate.unchanged)
     }
 
-    /// Returns the number of cases without a result; 0 for an interrupted run.
+    /// Returns the number of cases without a result that are not in `not_run`; 0 for an interrupted
+    /// run.
     #[must_use]
     pub fn count_missing_results(&self) -> usize {
         match self.begun {
-            Some(begun) if !self.interrupted => begun.abs_diff(self.cases.len()),
+            Some(begun) if !self.interrupted => {
+                begun.abs_diff(self.cases.len() + self.not_run.len())
+            }
             _ => 0,
         }
     }
 
     /// Returns the exit code of a run with these results: that of the worst error, else 1 if an
-    /// expectation failed or the machine changed, else 0. Contradictory results are a bug: 70. An
-    /// interrupted run returns 1 if the machine changed, else 130.
+    /// expectation failed, a case did not run or the machine changed, else 0. Contradictory results
+    /// are a bug: 70. An interrupted run returns 1 if the machine changed, else 130.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         if self.interrupted {
@@ -411,7 +449,12 @@ impl Results {
             .map(|error| error.kind);
         match kinds.max() {
             Some(trouble) => trouble.exit_code(),
-            None if self.summary.failed > 0 || self.has_machine_changed() => exit_code::FAILED,
+            None if self.summary.failed > 0
+                || self.stopped.is_some()
+                || self.has_machine_changed() =>
+            {
+                exit_code::FAILED
+            }
             None => exit_code::SUCCESS,
         }
     }
@@ -445,6 +488,26 @@ mod tests {
             (results.count_missing_results(), results.exit_code()),
             (0, exit_code::INTERRUPTED)
         );
+    }
+
+    #[test]
+    fn exit_code_stopped_run_is_failure() {
+        let mut results = results_of(vec![fixture::passed("lab/a")]);
+        results.begun = Some(2);
+        results.stopped = Some(StopReason::RunTimeout);
+        assert_eq!(results.exit_code(), exit_code::BUG, "a case is missing");
+        results.not_run = vec![fixture::not_run("lab/b")];
+        assert_eq!(results.exit_code(), exit_code::FAILED);
+        results.cases[0] = fixture::timed_out_case();
+        results.summary = Summary::from_cases(&results.cases);
+        assert_eq!(results.exit_code(), exit_code::FAILED);
+    }
+
+    #[test]
+    fn exit_code_flaky_case_is_success() {
+        let results = results_of(vec![fixture::flaky()]);
+        assert_eq!((results.summary.passed, results.summary.flaky), (0, 1));
+        assert_eq!(results.exit_code(), exit_code::SUCCESS);
     }
 
     #[test]

@@ -11,7 +11,9 @@ mod summary;
 pub mod tasks;
 
 pub use binary::BinaryError;
-pub use execute::{CaseEvidence, Event, KeptCase, RunInput, RunOptions, execute, run_on_agent};
+pub use execute::{
+    CaseEvidence, Event, KeptCase, RunControl, RunInput, RunOptions, execute, run_on_agent,
+};
 pub use explain::{ExplainedCase, explain, unknown_probe_error};
 pub use kernel_error::to_run_error;
 pub use prepare::{

@@ -196,3 +196,16 @@ fn fixes_are_grouped_and_useless_changes_listed() {
     let (fixes, _) = fixes.split_once("<dt>").expect("the next entry");
     insta::assert_snapshot!(fixes.replace("<dd", "\n<dd").replace("<li", "\n<li"));
 }
+
+#[test]
+fn page_of_stopped_run_names_cases_that_did_not_run() {
+    let results = fixture::stopped_results();
+    let page = page(&results);
+    let body = page.split_once("<body>").expect("a body").1;
+    let head = body.split_once("<form").expect("a filter").0;
+    insta::assert_snapshot!(head.replace("><", ">\n<"));
+    let sections = sections(&results);
+    let tries = sections.split_once("Earlier tries").expect("tries").1;
+    let tries = tries.split_once("<dt>").expect("another fact").0;
+    insta::assert_snapshot!(tries.replace("><", ">\n<"));
+}

@@ -1,24 +1,27 @@
 //! Runs one case on an agent, again if the kernel rejects a part of a dump or the machine is busy.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::case_evidence::CaseEvidence;
+use super::control::{RunControl, case_timeout_error};
 use super::pool::Pool;
 use super::rejected_rule::locate_in_lab;
 use super::result::{judged_result, split_ended, without_verdict};
 use crate::kernel::{Agent, KernelError, RunCount, Session};
-use crate::results::{CaseResult, RunError};
+use crate::results::{CaseResult, CaseStatus, RunError};
 use crate::run::kernel_error::to_run_error;
 use crate::run::prepare::{Prepared, refit};
 use svclab_judge::{ClaimOutcome, ClaimVerdict, Judgement};
 use svclab_model::evidence::Evidence;
 use svclab_model::protocol::{Failure, FailureKind};
 
-/// Runs a case. Returns the case as it ran, its result, and the session and evidence of its lab.
+/// Runs a case, again if it does not pass and `control` permits it. Returns the case as it ran, its
+/// result, and the session and evidence of its last lab.
 pub(super) async fn run_case(
     mut prepared: Arc<Prepared>,
     pool: Result<Arc<Pool>, RunError>,
+    control: &RunControl,
 ) -> (Arc<Prepared>, CaseResult, Option<(Session, Evidence)>) {
     let pool = match pool {
         Ok(pool) => pool,
@@ -27,16 +30,26 @@ pub(super) async fn run_case(
             return (prepared, result, None);
         }
     };
-    let agent = match pool.agent().await {
-        Ok(agent) => agent,
-        Err(error) => {
-            let mut result = without_verdict(&prepared, to_run_error(&error));
-            pool.release().clone_into(&mut result.kernel);
-            return (prepared, result, None);
+    let mut failed_tries = Vec::new();
+    loop {
+        let (mut result, lab) = match pool.agent().await {
+            Ok(agent) => try_on_agent(&mut prepared, &agent, control.case_timeout).await,
+            Err(error) => {
+                let mut result = without_verdict(&prepared, to_run_error(&error));
+                pool.release().clone_into(&mut result.kernel);
+                (result, None)
+            }
+        };
+        if control.should_retry(&result, failed_tries.len() + 1) {
+            failed_tries.push(result);
+            continue;
         }
-    };
-    let (result, lab) = try_on_agent(&mut prepared, &agent).await;
-    (prepared, result, lab)
+        if result.result == CaseStatus::Pass && !failed_tries.is_empty() {
+            result.result = CaseStatus::Flaky;
+        }
+        result.failed_tries = failed_tries;
+        return (prepared, result, lab);
+    }
 }
 
 /// Runs a case on an agent of the caller, in the same way as [`execute`]. Returns the result and
@@ -46,18 +59,26 @@ pub async fn run_on_agent(
     prepared: Prepared,
 ) -> (CaseResult, Option<Arc<CaseEvidence>>) {
     let mut prepared = Arc::new(prepared);
-    let (result, lab) = try_on_agent(&mut prepared, agent).await;
+    let (result, lab) = try_on_agent(&mut prepared, agent, None).await;
     let (result, seen, _) = split_ended((prepared, result, lab), true);
     (result, seen)
 }
 
-/// Runs a case on an agent. Sets `prepared` to the case as it ran.
+/// Runs a case on an agent, for at most the given time. Sets `prepared` to the case as it ran.
 async fn try_on_agent(
     prepared: &mut Arc<Prepared>,
     agent: &Agent,
+    limit: Option<Duration>,
 ) -> (CaseResult, Option<(Session, Evidence)>) {
     let begun = Instant::now();
-    let judged = try_without_rejected(prepared, agent).await;
+    let trial = try_without_rejected(prepared, agent);
+    let judged = match limit {
+        // Dropping the trial drops its session, and the agent removes the lab.
+        Some(limit) => tokio::time::timeout(limit, trial)
+            .await
+            .unwrap_or_else(|_| Err(case_timeout_error(limit))),
+        None => trial.await,
+    };
     let (mut result, lab) = match judged {
         Ok((judgement, evidence, session)) => {
             let result = judged_result(prepared, judgement, &evidence);

@@ -2,6 +2,7 @@
 
 mod case;
 mod case_evidence;
+mod control;
 mod event;
 pub(super) mod flows;
 pub mod pool;
@@ -20,13 +21,16 @@ use super::prepare::{Prepared, refit};
 use super::tasks::{Tasks, catch_panic};
 use crate::kernel::{KernelChoice, Session};
 use crate::results::flows::tables;
-use crate::results::{CaseResult, CaseStatus, Results, RunError, RunStart, Warning};
+use crate::results::{
+    CaseResult, CaseStatus, NotRunCase, Results, RunError, RunStart, StopReason, Warning,
+};
 use case::run_case;
 use pool::{Pool, Pools};
-use result::{split_ended, without_verdict};
+use result::{cli_name, split_ended, without_verdict};
 
 pub use case::{run_on_agent, try_case, without_settling};
 pub use case_evidence::CaseEvidence;
+pub use control::RunControl;
 pub use event::Event;
 
 /// Options of a run: kernels, parallelism and evidence.
@@ -47,6 +51,8 @@ pub struct RunOptions {
     pub with_evidence: bool,
     /// Command that started the run, as a shell reads it.
     pub command: String,
+    /// Options that repeat cases, limit their time, or end the run early.
+    pub control: RunControl,
     /// Callback that prints why labs run in a guest and not on this host.
     pub notice: Option<fn(&str)>,
 }
@@ -69,8 +75,8 @@ pub type RunInput = Result<Prepared, Box<CaseResult>>;
 ///
 /// Agents start on demand. A lost agent is replaced for later cases.
 ///
-/// If `cancelled` ends first, unfinished cases are cancelled and no lab keeps running. The results
-/// then contain the finished cases only.
+/// If `cancelled` ends first, or [`RunControl`] ends the run, unfinished cases are cancelled. The
+/// results list them as not run. After `cancelled`, no lab keeps running.
 pub async fn execute(
     cases: Vec<RunInput>,
     options: &RunOptions,
@@ -89,22 +95,31 @@ pub async fn execute(
             Err(wrong) => running.invalid.push((index, *wrong)),
         }
     }
+    let each_once = running.indices.iter().zip(&cases_to_run);
+    running.planned = each_once
+        .map(|(index, case)| ((*index, 0), not_run_case(case, "")))
+        .collect();
+    running.started = running.planned.len() + running.invalid.len();
     let pools = Pools::new(options, &cases_to_run);
     let declared_flows = flows::declared_flows(running.indices.iter().copied().zip(&cases_to_run));
     let warnings = warnings(&cases_to_run);
-    let is_interrupted = tokio::select! {
+    let (is_interrupted, stopped) = tokio::select! {
         biased;
-        () = running.run_all(cases_to_run, &pools, options, events) => false,
-        () = cancelled => true,
+        stopped = running.run_all(cases_to_run, &pools, options, events) => (false, stopped),
+        () = cancelled => (true, None),
+        reason = options.control.run_timeout() => (false, Some(reason)),
     };
     if is_interrupted {
         running.kept.clear();
     }
+    let not_run = running.not_run();
     running.results.sort_by_key(|(place, _)| *place);
     let (positions, cases): (Vec<_>, Vec<_>) = running.results.into_iter().unzip();
     let mut results = Results::new(pools.tools().await, cases);
     results.begun = Some(running.started);
     results.interrupted = is_interrupted;
+    results.stopped = stopped.filter(|_| !not_run.is_empty());
+    results.not_run = not_run;
     results.warnings = warnings;
     results.run = Some(start.facts(options.jobs, options.command.clone()));
     let indices = positions.into_iter().map(|(index, _)| index);
@@ -118,6 +133,9 @@ pub async fn execute(
     (results, running.kept)
 }
 
+/// Index of a case, and the number of its run.
+type Position = (usize, usize);
+
 /// Progress and results of a run.
 #[derive(Default)]
 struct RunState {
@@ -125,22 +143,24 @@ struct RunState {
     indices: Vec<usize>,
     /// Results of cases that cannot run, each with its index in the given list.
     invalid: Vec<(usize, CaseResult)>,
-    /// Number of started runs. A case starts once for each kernel that it runs in.
+    /// Cases to run, each once for each kernel that it runs in.
+    planned: Vec<(Position, NotRunCase)>,
+    /// Number of cases to run, including those that cannot run.
     started: usize,
-    /// Results, each with the index of its case and the number of its run.
-    results: Vec<((usize, usize), CaseResult)>,
+    results: Vec<(Position, CaseResult)>,
     kept: Vec<KeptCase>,
 }
 
 impl RunState {
-    /// Runs all cases and records each result when its run ends.
+    /// Runs all cases and records each result when its run ends. Returns a reason if a result ends
+    /// the run.
     async fn run_all(
         &mut self,
         cases: Vec<Prepared>,
         pools: &Pools,
         options: &RunOptions,
         events: &mpsc::UnboundedSender<Event>,
-    ) {
+    ) -> Option<StopReason> {
         let mut runs = Vec::new();
         for (index, prepared) in self.indices.iter().zip(cases) {
             let (prepared, pools_of_case) = find_pools(prepared, pools).await;
@@ -152,15 +172,28 @@ impl RunState {
                 Err(error) => runs.push((*index, prepared, Err(error))),
             }
         }
+        let planned = runs
+            .iter()
+            .enumerate()
+            .map(|(number, (index, prepared, pool))| {
+                let kernel = pool.as_ref().map_or("", |pool| pool.release());
+                ((*index, number), not_run_case(prepared, kernel))
+            });
+        self.planned = planned.collect();
         self.started = runs.len() + self.invalid.len();
         let _ = events.send(Event::RunStarted {
             cases: self.started,
         });
-        for (index, result) in std::mem::take(&mut self.invalid) {
+        let invalid = std::mem::take(&mut self.invalid);
+        let has_invalid = !invalid.is_empty();
+        for (index, result) in invalid {
             let _ = events.send(Event::CaseStarted {
                 case: result.case.clone(),
             });
             self.finish_case((index, 0), result, None, events);
+        }
+        if has_invalid && options.control.fail_fast {
+            return Some(StopReason::FailFast);
         }
         let gate = Arc::new(Semaphore::new(options.jobs.max(1)));
         let mut running = Tasks::default();
@@ -170,7 +203,7 @@ impl RunState {
             let weak_pool = pool.as_ref().ok().map(Arc::downgrade);
             started.push((index, Arc::clone(&prepared), weak_pool));
             let (gate, events) = (Arc::clone(&gate), events.clone());
-            let with_evidence = options.with_evidence;
+            let (with_evidence, control) = (options.with_evidence, options.control);
             running.spawn(number, async move {
                 let _room = match &pool {
                     Ok(pool) => pool.acquire_room(&prepared.plan).await,
@@ -180,7 +213,7 @@ impl RunState {
                 let _ = events.send(Event::CaseStarted {
                     case: prepared.case.id.clone(),
                 });
-                split_ended(run_case(prepared, pool).await, with_evidence)
+                split_ended(run_case(prepared, pool, &control).await, with_evidence)
             });
         }
         while let Some((number, ended)) = running.next().await {
@@ -196,14 +229,28 @@ impl RunState {
             if options.keep && result.result == CaseStatus::Fail {
                 self.kept.extend(standing);
             }
+            let ends_run = options.control.stops_after(&result);
             self.finish_case((*index, number), result, seen, events);
+            if ends_run {
+                // Dropping the tasks cancels the running cases.
+                return Some(StopReason::FailFast);
+            }
         }
+        None
+    }
+
+    /// Returns the cases to run that have no result.
+    fn not_run(&mut self) -> Vec<NotRunCase> {
+        let ended: HashSet<Position> = self.results.iter().map(|(place, _)| *place).collect();
+        let planned = std::mem::take(&mut self.planned).into_iter();
+        let without_result = planned.filter(|(place, _)| !ended.contains(place));
+        without_result.map(|(_, case)| case).collect()
     }
 
     /// Records the result of an ended case and sends it.
     fn finish_case(
         &mut self,
-        position: (usize, usize),
+        position: Position,
         result: CaseResult,
         seen: Option<Arc<CaseEvidence>>,
         events: &mpsc::UnboundedSender<Event>,
@@ -231,6 +278,16 @@ async fn find_pools(
     }
     let found = pools_of_case.and_then(|found| found.map_err(|error| to_run_error(&error)));
     (Arc::new(prepared), found)
+}
+
+/// Returns a case that did not run in the kernel of this release.
+fn not_run_case(prepared: &Prepared, kernel: &str) -> NotRunCase {
+    NotRunCase {
+        lab: prepared.case.lab.clone(),
+        case: prepared.case.id.clone(),
+        named: cli_name(prepared),
+        kernel: kernel.to_owned(),
+    }
 }
 
 /// Returns the result of a case whose task panicked.

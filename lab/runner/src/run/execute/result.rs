@@ -23,11 +23,8 @@ pub(super) fn without_verdict(prepared: &Prepared, error: RunError) -> CaseResul
 }
 
 /// Returns the name of a case on the command line; empty if it equals the case ID.
-fn cli_name(prepared: &Prepared) -> String {
-    let case = &prepared.case;
-    let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
-    let named = format!("{}{rest}", prepared.cli_lab_name());
-    let named = Some(named).filter(|named| *named != case.id);
+pub(super) fn cli_name(prepared: &Prepared) -> String {
+    let named = Some(prepared.rerun_name()).filter(|named| *named != prepared.case.id);
     named.unwrap_or_default()
 }
 

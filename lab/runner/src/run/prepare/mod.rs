@@ -353,6 +353,13 @@ impl Prepared {
         self.location_of(&place!["spec", "expect", self.case.row])
     }
 
+    /// Returns the name that selects the case again in a new command.
+    #[must_use]
+    pub fn rerun_name(&self) -> String {
+        let rest = self.case.id.strip_prefix(&self.case.lab);
+        format!("{}{}", self.cli_lab_name(), rest.unwrap_or_default())
+    }
+
     /// Returns the name of the lab on the command line.
     pub(in crate::run) fn cli_lab_name(&self) -> String {
         let file = self.sources.iter().next();

@@ -1,11 +1,13 @@
 //! Arguments of `run`, `explain`, `why`, `plan` and `claims`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use super::{KernelArguments, Selection};
 use svclab_report::Format;
+use svclab_runner::run::RunControl;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
@@ -28,6 +30,13 @@ pub(crate) struct RunArguments {
     /// Number of cases that run at once [default: 8 per processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,
+    /// Only run the cases that did not pass in the last run from this directory; with names, those
+    /// of the named cases. Every run stores their names in $XDG_STATE_HOME/svclab (by default
+    /// ~/.local/state/svclab), unless it is interrupted
+    #[arg(long)]
+    pub(crate) last_failed: bool,
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
     /// Keep failed cases running until Ctrl-C, and print how to enter them
     #[arg(long)]
     pub(crate) keep_on_failure: bool,
@@ -41,6 +50,69 @@ pub(crate) struct RunArguments {
     /// Print only failures and the summary, without progress and notes
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+/// Arguments that repeat cases, limit their time, or end a run early.
+#[derive(Debug, Args)]
+pub(crate) struct ControlArguments {
+    /// Stop after the first case that does not pass. The other cases are reported as not run
+    #[arg(long)]
+    pub(crate) fail_fast: bool,
+    /// Number of times that a case is run again until it passes. A case that passes only then is
+    /// reported as flaky. Invalid labs and bugs of svclab are not repeated
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u32).range(..=100))]
+    pub(crate) retries: u32,
+    /// Whether flaky cases set the exit code to 1
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "RESULT",
+        requires = "retries"
+    )]
+    pub(crate) flaky: FlakyResult,
+    /// Maximum time of a case, such as 30s. A case that exceeds it is stopped and is an error. The
+    /// boot of a guest does not count
+    #[arg(long, value_name = "DURATION", value_parser = parse_limit)]
+    pub(crate) timeout: Option<Duration>,
+    /// Maximum time of the run, such as 10m. Cases without a result are then reported as not run,
+    /// and the exit code is at least 1
+    #[arg(long, value_name = "DURATION", value_parser = parse_limit)]
+    pub(crate) run_timeout: Option<Duration>,
+}
+
+impl ControlArguments {
+    /// Returns the options of the run.
+    pub(crate) fn options(&self) -> RunControl {
+        RunControl {
+            fail_fast: self.fail_fast,
+            retries: self.retries,
+            case_timeout: self.timeout,
+            run_timeout: self.run_timeout,
+        }
+    }
+}
+
+/// Result of a run with flaky cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum FlakyResult {
+    /// The exit code does not depend on them
+    #[default]
+    Pass,
+    /// The exit code is 1 if it would be 0
+    Fail,
+}
+
+/// Longest time limit.
+const MAX_LIMIT: Duration = Duration::from_hours(24);
+
+/// Parses a time limit from 1 ms to 24 h.
+fn parse_limit(text: &str) -> Result<Duration, String> {
+    let limit = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let is_valid = (Duration::from_millis(1)..=MAX_LIMIT).contains(&limit);
+    is_valid
+        .then_some(limit)
+        .ok_or_else(|| "use 1ms to 24h".to_owned())
 }
 
 /// Additional output file of a run.

@@ -12,7 +12,7 @@ use svclab_runner::run::PrepareOptions;
 use svclab_scenario::duration;
 
 /// Selected cases and how to prepare them.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Selection {
     /// Labs or cases: NAME, the path of a lab's file, `-` for standard input, or a directory of
     /// labs. NAME/axis=value,… selects all cases with these values: `clb-hairpin/rpFilter=1`.

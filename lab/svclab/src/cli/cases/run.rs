@@ -12,7 +12,8 @@ use nix::fcntl::OFlag;
 use tokio::sync::mpsc;
 
 use super::labs::prepare_each_lab;
-use crate::cli::args::{Common, RunArguments, shell_word};
+use super::last_run::LastRun;
+use crate::cli::args::{Common, FlakyResult, RunArguments, shell_word};
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on, run_interruptible};
 use crate::cli::output::{
@@ -26,7 +27,7 @@ use svclab_report::{Additions, AtomicFileWriter, Format, MultiWriter, Writer};
 use svclab_runner::certify::Certifier;
 use svclab_runner::kernel::{KernelChoice, enter};
 use svclab_runner::results::Results;
-use svclab_runner::run::{Event, KeptCase, RunInput, RunOptions, execute};
+use svclab_runner::run::{Event, KeptCase, RunControl, RunInput, RunOptions, execute};
 
 /// Number of parallel cases per processor. A case spends most of its time waiting for packets that
 /// do not arrive.
@@ -34,13 +35,13 @@ const JOBS_PER_CORE: usize = 8;
 
 /// Runs the selected cases and prints their results.
 pub(crate) fn run(common: &Common, arguments: &RunArguments) -> CommandResult {
-    let labs = prepare_each_lab(common, &arguments.selection)?;
-    let mut cases: Vec<RunInput> = labs.into_iter().flat_map(|lab| lab.cases).collect();
+    let mut cases = select_cases(common, arguments)?;
     let mut options = run_options(
         arguments.jobs,
         arguments.keep_on_failure,
         arguments.kernels.choice(),
     );
+    options.control = arguments.control.options();
     if arguments.quiet {
         options.notice = None;
     }
@@ -77,12 +78,50 @@ pub(crate) fn run(common: &Common, arguments: &RunArguments) -> CommandResult {
         };
         printed = writer.event(&event).map(|()| None);
     }
+    if let Err(error) = LastRun::store(&results, arguments.last_failed) {
+        tracing::debug!("cannot store the failed cases: {error}");
+    }
     if results.interrupted {
         print_message(format_args!("interrupted"));
     }
     // A failed write of the output is not a success.
     check_output(printed.map(drop))?;
-    Ok(Outcome::from_code(results.exit_code()))
+    Ok(match Outcome::from_code(results.exit_code()) {
+        Outcome::SUCCESS if results.summary.flaky > 0 => {
+            Outcome::passed_if(arguments.control.flaky == FlakyResult::Pass)
+        }
+        outcome => outcome,
+    })
+}
+
+/// Loads and prepares the cases to run.
+fn select_cases(common: &Common, arguments: &RunArguments) -> Result<Vec<RunInput>, CliError> {
+    let mut selection = arguments.selection.clone();
+    let last = arguments.last_failed.then(LastRun::read).transpose()?;
+    if let Some(last) = last.as_ref().filter(|_| selection.names.is_empty()) {
+        selection.names.clone_from(&last.failed);
+    }
+    let labs = prepare_each_lab(common, &selection)?;
+    let mut cases: Vec<RunInput> = labs.into_iter().flat_map(|lab| lab.cases).collect();
+    if let Some(last) = last {
+        cases.retain(|case| last.failed.contains(&rerun_name(case)));
+        if cases.is_empty() {
+            return Err(CliError::NothingSelected {
+                message: "none of the selected cases failed in the last run".to_owned(),
+                help: Some("omit the names, to run all that failed".to_owned()),
+            });
+        }
+    }
+    Ok(cases)
+}
+
+/// Returns the name that selects a case again.
+fn rerun_name(case: &RunInput) -> String {
+    match case {
+        Ok(prepared) => prepared.rerun_name(),
+        Err(result) if result.named.is_empty() => result.case.clone(),
+        Err(result) => result.named.clone(),
+    }
 }
 
 /// Runs the cases until they end or the user interrupts. Dropping the sender ends the receiver.
@@ -267,6 +306,7 @@ pub(crate) fn run_options(jobs: Option<u16>, keep: bool, kernels: KernelChoice) 
         keep,
         with_evidence: false,
         command: command_line(),
+        control: RunControl::default(),
         notice: Some(print_note),
     }
 }

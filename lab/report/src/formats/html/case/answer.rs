@@ -10,7 +10,7 @@ use crate::case_details::CaseDetails;
 use crate::formats::html::packets::connections::Connections;
 use crate::formats::html::run::row::breakable;
 use crate::results::CaseDocument;
-use crate::text::count;
+use crate::text::{count, list_first, render_seconds};
 use svclab_diagnostic::printable::printable;
 use svclab_runner::results::CaseStatus;
 
@@ -72,6 +72,10 @@ impl<'d> Answer<'d> {
             }
             CaseStatus::Pass if self.is_failing => ("pass", "PASS: the lab expects this failure"),
             CaseStatus::Pass => ("pass", "PASS: as the lab expects"),
+            CaseStatus::Flaky => (
+                "flaky",
+                "FLAKY: as the lab expects, but not in the first try",
+            ),
             CaseStatus::Fail => ("fail", "FAIL: not as the lab expects"),
             CaseStatus::Error => ("error", "ERROR: no verdict"),
         };
@@ -87,6 +91,10 @@ impl<'d> Answer<'d> {
                             dt { "Error" }
                             dd { (printable(&error.message)) }
                             @if let Some(remedy) = &error.remedy { dd { (printable(remedy)) } }
+                        }
+                        @if !result.failed_tries.is_empty() {
+                            dt { "Earlier tries" }
+                            @for earlier in &result.failed_tries { dd { (printable(&describe_try(earlier))) } }
                         }
                         @if let Some(first) = self.probes.first() { (first.render_facts(is_tested)) }
                         (fixes::render(self.details, self.is_failing))
@@ -144,4 +152,24 @@ fn headline(result: &CaseDocument, first: Option<&Connections<'_>>) -> String {
         return "no probe ran".to_owned();
     };
     describe_result(probe)
+}
+
+/// Describes an earlier try of a case: its error, or the names of what was not as expected.
+fn describe_try(earlier: &CaseDocument) -> String {
+    let probes = earlier.probes.iter().filter(|probe| !probe.holds);
+    let checks = earlier.checks().filter(|check| !check.holds);
+    let steps = earlier.steps.iter().filter(|step| !step.holds);
+    let names = probes
+        .map(|probe| &probe.name)
+        .chain(checks.map(|check| &check.target))
+        .chain(steps.map(|step| &step.name));
+    let reason = match &earlier.error {
+        Some(error) => error.message.clone(),
+        None => format!("not as expected: {}", list_first(names)),
+    };
+    let time = render_seconds(earlier.duration_ms);
+    format!(
+        "{} after {time}: {reason}",
+        earlier.result.upper_case_name()
+    )
 }

@@ -11,25 +11,30 @@ use maud::{Markup, html};
 use crate::additions::Answer;
 use crate::commands::compare::Comparison;
 use crate::results::Document;
-use crate::text::{certificate, join, render_seconds};
-use row::{CaseRow, ShownRun};
+use crate::text::{certificate, join, render_counts, render_seconds};
+use row::{CaseRow, ShownRun, breakable};
 use svclab_diagnostic::printable::printable;
 use svclab_runner::certify::Certificate;
 use svclab_runner::results::Summary;
 
 /// Returns the title of a page.
 pub(super) fn title(runs: &[ShownRun<'_>]) -> String {
-    let summary = sum(runs);
-    format!(
-        "svclab: {} passed, {} failed, {} errors",
-        summary.passed, summary.failed, summary.errors
-    )
+    format!("svclab: {}", describe_counts(runs))
+}
+
+fn describe_counts(runs: &[ShownRun<'_>]) -> String {
+    let counts = render_counts(sum(runs));
+    match runs.iter().map(|run| run.document.not_run.len()).sum() {
+        0 => counts,
+        not_run => format!("{counts}, {not_run} not run"),
+    }
 }
 
 fn sum(runs: &[ShownRun<'_>]) -> Summary {
     let mut sum = Summary::default();
     for summary in runs.iter().map(|run| run.document.summary) {
         sum.passed += summary.passed;
+        sum.flaky += summary.flaky;
         sum.failed += summary.failed;
         sum.errors += summary.errors;
     }
@@ -43,15 +48,11 @@ pub(super) fn render(
     answer: Option<&Answer>,
     compared: Option<&Comparison>,
 ) -> Markup {
-    let summary = sum(runs);
     html! {
         div #run {
             @match answer {
                 Some(answer) => h1 { (printable(&answer.title)) },
-                None => h1 {
-                    (summary.passed) " passed, " (summary.failed) " failed, "
-                    (summary.errors) (if summary.errors == 1 { " error" } else { " errors" })
-                },
+                None => h1 { (describe_counts(runs)) },
             }
             @for run in runs { (facts(*run)) }
             @if let Some(answer) = answer { pre.text { (printable(&answer.text)) } }
@@ -96,7 +97,14 @@ fn facts(run: ShownRun<'_>) -> Markup {
     kernels.retain(|kernel| !kernel.is_empty());
     html! {
         @if !run.label.is_empty() { h2.run { (printable(run.label)) } }
-        @if document.interrupted { p.warning { "The run was interrupted: cases that had not finished are missing." } }
+        @if document.interrupted { p.warning { "The run was interrupted: cases that had not finished have no result." } }
+        @if let Some(reason) = document.stopped { p.warning { "The run is incomplete: " (reason.description()) "." } }
+        @if !document.not_run.is_empty() {
+            details {
+                summary { (document.not_run.len()) " not run" }
+                ul { @for case in &document.not_run { li { (breakable(&case.case)) } } }
+            }
+        }
         @if missing > 0 { p.warning { (missing) " cases have no result. Please report this as a bug of svclab." } }
         p.note { (printable(&describe_run(document, &kernels))) }
         @for warning in &document.warnings {

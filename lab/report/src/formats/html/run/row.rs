@@ -151,6 +151,7 @@ pub(in crate::formats::html) fn breakable(name: &str) -> Markup {
 pub(in crate::formats::html) const fn class(status: CaseStatus) -> &'static str {
     match status {
         CaseStatus::Pass => "pass",
+        CaseStatus::Flaky => "flaky",
         CaseStatus::Fail => "fail",
         CaseStatus::Error => "error",
     }

@@ -1,0 +1,50 @@
+//! Describes in short form why a case did not pass, and which cases did not run.
+
+use crate::text::expectation::{describe_check, describe_probe, describe_step};
+use crate::text::{count, list_first};
+use svclab_runner::results::{CaseResult, NotRunCase, Results};
+
+/// Maximum number of unexpected results that are listed for a case.
+const MAX_RESULTS: usize = 3;
+
+/// Describes the first unexpected results of a case, each in a line, or its error.
+pub(crate) fn unexpected_lines(case: &CaseResult) -> Vec<String> {
+    if let Some(error) = &case.error {
+        let message = error.message.lines().next().unwrap_or_default();
+        return vec![format!("{}: {message}", error.kind.description())];
+    }
+    let mut lines: Vec<String> = unexpected_results(case)
+        .into_iter()
+        .map(|(name, (expected, seen))| format!("{name}: expected {expected}; seen {seen}"))
+        .collect();
+    let others = lines.len().saturating_sub(MAX_RESULTS);
+    lines.truncate(MAX_RESULTS);
+    if others > 0 {
+        lines.push(format!("and {}", count(others, "other", "others")));
+    }
+    lines
+}
+
+/// Returns the name, the expectation and the observation of each unexpected result of a case.
+pub(crate) fn unexpected_results(case: &CaseResult) -> Vec<(String, (String, String))> {
+    let probes = case.probes.iter().filter(|probe| !probe.holds);
+    let probes = probes.map(|probe| (probe.name.clone(), describe_probe(probe)));
+    let checks = case.checks().filter(|check| !check.holds());
+    let checks = checks.map(|check| (check.target(), describe_check(check)));
+    let steps = case.steps.iter().filter(|step| !step.holds());
+    let steps = steps.map(|step| (format!("step {}", step.name), describe_step(step)));
+    probes.chain(checks).chain(steps).collect()
+}
+
+/// Describes the cases that did not run in a run that svclab stopped: `5 cases did not run: stopped
+/// after the first failure`. `None` if svclab did not stop the run.
+pub(crate) fn describe_stopped(results: &Results) -> Option<String> {
+    let reason = results.stopped?.description();
+    let not_run = count(results.not_run.len(), "case", "cases");
+    Some(format!("{not_run} did not run: {reason}"))
+}
+
+/// Names the first cases that did not run, and counts the others.
+pub(crate) fn list_not_run(cases: &[NotRunCase]) -> String {
+    list_first(cases.iter().map(|case| &case.case))
+}
