@@ -16,6 +16,7 @@ const OTHER_PROGRAMS: &[&str] = &[
     "iptables-save",
     "kubectl",
     "mkdir",
+    "tar",
     "tcpdump",
     "wireshark",
 ];

@@ -2,6 +2,7 @@
 //! chapters.
 
 mod commands;
+mod customer_report;
 mod generated;
 mod links;
 mod outputs;

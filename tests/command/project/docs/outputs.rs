@@ -21,14 +21,14 @@ const NODE_PORT: &str = "ci/labs/node-port.yaml";
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
 /// Output below a command in a code block.
-struct Shown {
+pub(super) struct Shown {
     /// Page of the block.
     page: String,
-    text: String,
+    pub(super) text: String,
 }
 
 /// Returns each output that a page shows below `$ COMMAND`.
-fn shown_outputs(command: &str) -> Vec<Shown> {
+pub(super) fn shown_outputs(command: &str) -> Vec<Shown> {
     let prompt = format!("$ {command}\n");
     let mut found = Vec::new();
     for page in pages() {
@@ -359,7 +359,7 @@ fn docs_running_lab_prints_shown_output() {
 }
 
 /// Asserts that every shown line is printed; `…` marks omitted lines.
-fn assert_lines_printed(shown: &str, printed: &str) {
+pub(super) fn assert_lines_printed(shown: &str, printed: &str) {
     let printed: BTreeSet<String> = printed.lines().map(without_varying_parts).collect();
     let lines = shown.lines().filter(|line| !["…", ""].contains(line));
     assert_ne!(lines.clone().count(), 0);
