@@ -33,7 +33,7 @@ fn pages_with_commands() -> Vec<Page> {
 }
 
 /// Returns the programs of a shell's command line with their arguments, without redirections.
-fn programs(line: &str) -> Vec<Vec<String>> {
+pub(super) fn programs(line: &str) -> Vec<Vec<String>> {
     let words = shlex::split(line).unwrap_or_else(|| panic!("open quote: {line}"));
     let mut found = vec![Vec::new()];
     let mut is_file = false;

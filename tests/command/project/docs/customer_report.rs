@@ -12,7 +12,7 @@ use crate::dump::replay::collect_node;
 use crate::support::{stderr, stdout, svclab_without_drops};
 
 /// Cluster of the customer.
-const CLUSTER: &str = include_str!("customer.yaml");
+pub(super) const CLUSTER: &str = include_str!("customer.yaml");
 
 /// Rule that is missing on node-1.
 const MISSING_RULE: &[&str] = &[

@@ -6,6 +6,7 @@ mod customer_report;
 mod generated;
 mod links;
 mod outputs;
+mod quick;
 mod tables;
 
 use std::fs;

@@ -118,7 +118,7 @@ fn lab(name: &str) -> String {
     found.swap_remove(0)
 }
 
-fn node_port_lab() -> String {
+pub(super) fn node_port_lab() -> String {
     fs::read_to_string(project().join(NODE_PORT)).expect("the lab can be read")
 }
 
