@@ -182,18 +182,20 @@ help: install them for cargo, then run this command again"
     axe_is_there || fetch_axe || exit
 }
 
-# Writes Debian packages.
-cargo_deb=3.8.0
+# Programs that write Debian packages and lists of dependencies, with their versions.
+packaging_programs=(cargo-deb@3.8.0 cargo-cyclonedx@0.5.9)
 
 # Installs everything that scripts/package needs.
 setup_packaging() {
     provide missing_for_labs
     install_rust
-    has cargo-deb || {
-        say "Installing cargo-deb $cargo_deb"
-        cargo install --quiet --locked "cargo-deb@$cargo_deb" >&2 ||
-            cannot "cargo cannot install cargo-deb $cargo_deb"
-    }
+    local program
+    for program in "${packaging_programs[@]}"; do
+        has "${program%@*}" || {
+            say "Installing $program"
+            cargo install --quiet --locked "$program" >&2 || cannot "cargo cannot install $program"
+        }
+    done
 }
 
 # Prints the Debian packages that are missing for the container image.

@@ -281,9 +281,11 @@ fn gitlab_template_jobs_run_and_publish_results() {
 
 #[test]
 fn actions_are_pinned_by_digest() {
-    let text = fs::read_to_string(project().join("ci/github.yaml")).expect("the template");
-    let uses: Vec<&str> = text
-        .lines()
+    let texts = ["ci/github.yaml", "ci/release.yaml"]
+        .map(|file| fs::read_to_string(project().join(file)).expect("the template"));
+    let uses: Vec<&str> = texts
+        .iter()
+        .flat_map(|text| text.lines())
         .filter_map(|line| line.split_once("uses: "))
         .map(|(_, action)| action)
         .collect();
