@@ -129,19 +129,5 @@ fn row(arg: &Arg) -> Vec<String> {
     if let Some(variable) = arg.get_env() {
         let _ = write!(meaning, ". Variable: `{}`", variable.to_string_lossy());
     }
-    vec![format!("`{}`", cell(name.trim())), cell(&escape(&meaning))]
-}
-
-/// Escapes what Markdown takes for an HTML tag, outside of code.
-fn escape(text: &str) -> String {
-    let parts = text.split('`').enumerate().map(|(index, part)| {
-        if index % 2 == 0 {
-            part.replace('<', "&lt;")
-                .replace('*', "\\*")
-                .replace('[', "\\[")
-        } else {
-            part.to_owned()
-        }
-    });
-    parts.collect::<Vec<_>>().join("`")
+    vec![cell(&format!("`{}`", name.trim())), cell(&meaning)]
 }

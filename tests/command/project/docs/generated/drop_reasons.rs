@@ -1,11 +1,18 @@
 //! Renders the list of the kernel's reasons and functions that drop packets.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use svclab_judge::{DROP_TABLE, DropRow};
 use svclab_report::describe_drop;
 
 use super::{NOTE, cell, table};
+
+/// Returns the number of different names in rows.
+fn count(rows: &[&DropRow], name: impl Fn(&DropRow) -> Option<&'static str>) -> usize {
+    let names: BTreeSet<_> = rows.iter().map(|row| name(row)).collect();
+    names.len()
+}
 
 /// Returns the chapter.
 pub(super) fn render() -> String {
@@ -25,8 +32,8 @@ pub(super) fn render() -> String {
          - A reason that is not listed appears with its name.\n\
          - The column \"source\" cites the sources of Linux. A tag names a version that contains \
          the source.\n",
-        reasons.len(),
-        functions.len()
+        count(&reasons, |row| row.reason),
+        count(&functions, |row| row.function)
     );
     let _ = write!(text, "\n## Reasons\n\n");
     let rows = reasons.iter().map(|row| {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use svclab_report::version_history::version_history;
 use svclab_rules::kube_proxy::Version;
 
-use super::NOTE;
+use super::{NOTE, escape};
 
 /// Returns the chapter, with the newest version first.
 pub(super) fn render() -> String {
@@ -26,7 +26,7 @@ pub(super) fn render() -> String {
             if let Some(version) = line.strip_prefix("kube-proxy ") {
                 let _ = writeln!(text, "\n## {version}");
             } else if let Some(entry) = line.strip_prefix("  - ") {
-                let _ = writeln!(text, "- {entry}");
+                let _ = writeln!(text, "- {}", escape(entry));
             } else if let Some(mode) = line.strip_prefix("  ") {
                 let (mode, provenance) = mode.split_once(' ').expect("a mode");
                 let _ = writeln!(text, "- {mode}: {}", provenance.trim());

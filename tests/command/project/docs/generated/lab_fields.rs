@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{NOTE, cell, one_line, table};
+use super::{NOTE, cell, escape, one_line, table};
 
 /// Returns the chapter.
 pub(super) fn render() -> String {
@@ -30,7 +30,7 @@ fn write_type(text: &mut String, name: &str, definition: &Value) {
     let _ = write!(text, "\n## {name}\n");
     if let Some(description) = definition["description"].as_str() {
         for paragraph in description.split("\n\n") {
-            let _ = write!(text, "\n{}\n", one_line(paragraph));
+            let _ = write!(text, "\n{}\n", escape(&one_line(paragraph)));
         }
     }
     if let Some(fields) = definition["properties"].as_object() {

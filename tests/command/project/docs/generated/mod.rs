@@ -52,7 +52,19 @@ fn one_line(text: &str) -> String {
 
 /// Renders text as a cell of a table.
 fn cell(text: &str) -> String {
-    one_line(text).replace('|', "\\|")
+    escape(&one_line(text)).replace('|', "\\|")
+}
+
+/// Escapes what Markdown takes for tags, links and emphasis, outside of code.
+fn escape(text: &str) -> String {
+    let parts = text.split('`').enumerate().map(|(index, part)| {
+        if index % 2 == 1 {
+            return part.to_owned();
+        }
+        let part = part.replace('<', "&lt;").replace('*', "\\*");
+        part.replace('[', "\\[").replace("__", "\\_\\_")
+    });
+    parts.collect::<Vec<_>>().join("`")
 }
 
 /// Renders a table with a title row.
