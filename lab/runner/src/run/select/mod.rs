@@ -8,7 +8,7 @@ mod pattern;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::summary::{first_error_location, summarize};
 use super::tasks::catch_panic_sync;
@@ -244,20 +244,21 @@ pub fn select_labs_each<'d>(
     require_different_names(labs.filter(|lab| lab.is_err() || has_cases(lab)).collect())
 }
 
-/// Returns the labs if their names differ. The names of cases start with the name of the lab.
+/// Returns the labs if the names of those in the same directory differ. The names of cases start with
+/// the name of the lab; those of several directories are distinguished by their files.
 fn require_different_names(labs: Vec<LabResult>) -> Result<Vec<LabResult>, SelectError> {
-    let mut known: BTreeMap<&str, &SelectedLab> = BTreeMap::new();
+    let mut known: BTreeMap<(PathBuf, &str), String> = BTreeMap::new();
     for lab in labs.iter().flatten() {
         let name = lab.scenario.name();
-        if let Some(first) = known.insert(name, lab) {
-            let file = |lab: &SelectedLab| {
-                let source = lab.scenario.sources.iter().next();
-                source.map_or_else(String::new, |(_, source)| source.name().to_owned())
-            };
+        let source = lab.scenario.sources.iter().next();
+        let file = source.map_or_else(String::new, |(_, source)| source.name().to_owned());
+        let directory = Path::new(&file).parent().unwrap_or(Path::new(""));
+        let key = (directory.to_owned(), name);
+        if let Some(first) = known.insert(key, file.clone()) {
             return Err(SelectError::SameName {
                 name: name.to_owned(),
-                first: file(first),
-                second: file(lab),
+                first,
+                second: file,
             });
         }
     }
