@@ -303,6 +303,7 @@ async fn run_verify(found: PreparedPairs, against: &Side, new: &Side) -> Verific
         keep: false,
         with_evidence: false,
         command: String::new(),
+        shard: None,
         control: RunControl::default(),
         notice: None,
     };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -262,6 +263,16 @@ impl Document {
     #[must_use]
     pub fn has_machine_changed(&self) -> bool {
         self.to_results().has_machine_changed()
+    }
+
+    /// Returns the cases by lab. Labs are in the order of their first case.
+    #[must_use]
+    pub fn by_lab(&self) -> IndexMap<&str, Vec<&CaseDocument>> {
+        let mut labs = IndexMap::<_, Vec<_>>::new();
+        for case in &self.cases {
+            labs.entry(case.lab.as_str()).or_default().push(case);
+        }
+        labs
     }
 
     /// Returns the results without what was observed.

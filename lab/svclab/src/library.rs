@@ -214,6 +214,7 @@ impl Lab {
             keep: false,
             with_evidence: true,
             command: String::new(),
+            shard: None,
             control: RunControl::default(),
             notice: None,
         };

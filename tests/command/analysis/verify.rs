@@ -200,6 +200,7 @@ fn run_verify(found: PreparedPairs, against: &Side, new: &Side, agent: PathBuf) 
         keep: false,
         with_evidence: false,
         command: String::new(),
+        shard: None,
         control: RunControl::default(),
         notice: None,
     };

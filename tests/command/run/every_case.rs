@@ -43,6 +43,7 @@ fn options() -> RunOptions {
         keep: false,
         with_evidence: false,
         command: String::new(),
+        shard: None,
         control: RunControl::default(),
         notice: None,
     }

@@ -10,4 +10,5 @@ mod node_ports;
 mod output;
 mod refusals;
 mod report;
+mod shard;
 mod typed;

@@ -11,15 +11,17 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use crate::formats::markdown;
-use crate::text::case::CaseRenderer;
+use crate::results::{CaseDocument, Document};
+use crate::run_text::case::CaseRenderer;
+use crate::run_text::unexpected::{describe_stopped, list_not_run};
 use crate::text::strip_colours;
-use crate::text::unexpected::{describe_stopped, list_not_run};
 use crate::text::{self, certificate};
 use crate::writer::{Options, Writer};
 use svclab_diagnostic::printable::printable;
-use svclab_runner::results::{CaseResult, CaseStatus, FileLine, Results, Summary};
+use svclab_runner::results::{CaseStatus, FileLine, Summary};
 use svclab_runner::run::Event;
 
 /// Writer of workflow commands.
@@ -33,7 +35,7 @@ impl<'a, W: Write> Github<'a, W> {
         Self { out, options }
     }
 
-    fn log(&mut self, results: &Results) -> io::Result<()> {
+    fn log(&mut self, results: &Document) -> io::Result<()> {
         for warning in &results.warnings {
             let mut properties = location_properties(warning.location.as_ref());
             properties.push(format!("title={}", escape_property(&warning.lab)));
@@ -42,7 +44,8 @@ impl<'a, W: Write> Github<'a, W> {
         }
         let renderer = CaseRenderer::new(&self.options);
         for (lab, cases) in results.by_lab() {
-            let counts = text::render_counts(Summary::from_cases(cases.iter().copied()));
+            let counts =
+                text::render_counts(Summary::from_statuses(cases.iter().map(|case| case.result)));
             writeln!(
                 self.out,
                 "::group::{}",
@@ -68,50 +71,53 @@ impl<'a, W: Write> Github<'a, W> {
 
 impl<W: Write> Writer for Github<'_, W> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
-        if let Event::RunEnded {
-            results,
-            duration: took,
-        } = event
-        {
-            self.log(results)?;
-            let summary = text::render_summary(results, *took);
-            for line in printable(&summary).lines() {
+        match event {
+            Event::RunEnded { results, duration } => {
+                self.document(&Document::from(&**results), *duration)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn document(&mut self, results: &Document, took: Duration) -> io::Result<()> {
+        self.log(results)?;
+        let summary = crate::run_text::render_summary(results, took);
+        for line in printable(&summary).lines() {
+            writeln!(self.out, "{}", inert(line))?;
+        }
+        if let Some(lost) = crate::run_text::describe_lost(results) {
+            let title = escape_property("cases without a result");
+            writeln!(self.out, "::error title={title}::{}", escape_data(&lost))?;
+        }
+        if let Some(stopped) = describe_stopped(results) {
+            let title = escape_property("the run is incomplete");
+            let names = list_not_run(&results.not_run);
+            let text = escape_data(&format!("{stopped}: {names}"));
+            writeln!(self.out, "::error title={title}::{text}")?;
+        }
+        if let Some(certificate) = &results.certificate {
+            let text = certificate::render_text(certificate);
+            for line in printable(&text).lines() {
                 writeln!(self.out, "{}", inert(line))?;
             }
-            if let Some(lost) = text::describe_lost(results) {
-                let title = escape_property("cases without a result");
-                writeln!(self.out, "::error title={title}::{}", escape_data(&lost))?;
+            if !certificate.unchanged {
+                let title = escape_property("this machine has changed");
+                writeln!(self.out, "::error title={title}::{}", escape_data(&text))?;
             }
-            if let Some(stopped) = describe_stopped(results) {
-                let title = escape_property("the run is incomplete");
-                let names = list_not_run(&results.not_run);
-                let text = escape_data(&format!("{stopped}: {names}"));
-                writeln!(self.out, "::error title={title}::{text}")?;
-            }
-            if let Some(certificate) = &results.certificate {
-                let text = certificate::render_text(certificate);
-                for line in printable(&text).lines() {
-                    writeln!(self.out, "{}", inert(line))?;
-                }
-                if !certificate.unchanged {
-                    let title = escape_property("this machine has changed");
-                    writeln!(self.out, "::error title={title}::{}", escape_data(&text))?;
-                }
-            }
-            self.out.flush()?;
-            let renderer = CaseRenderer::new(&self.options);
-            let text = markdown::render_page(results, &summary, renderer);
-            if let Some(page) = &mut self.options.summary {
-                page.write_all(printable(&text).as_bytes())?;
-                page.flush()?;
-            }
+        }
+        self.out.flush()?;
+        let renderer = CaseRenderer::new(&self.options);
+        let text = markdown::render_page(results, &summary, renderer);
+        if let Some(page) = &mut self.options.summary {
+            page.write_all(printable(&text).as_bytes())?;
+            page.flush()?;
         }
         Ok(())
     }
 }
 
 /// Renders `::error file=…,line=…,title=…::DIFFERENCES`, or `::warning` for a flaky case.
-fn annotation(case: &CaseResult, renderer: CaseRenderer<'_>) -> String {
+fn annotation(case: &CaseDocument, renderer: CaseRenderer<'_>) -> String {
     let command = match case.result {
         CaseStatus::Flaky => "warning",
         _ => "error",
@@ -255,7 +261,7 @@ mod tests {
         );
         let ended = Event::RunEnded {
             results: Box::new(fixture::stopped_results()),
-            duration: std::time::Duration::from_secs(3),
+            duration: Duration::from_secs(3),
         };
         writer.event(&ended).unwrap();
         drop(writer);
@@ -301,7 +307,7 @@ mod tests {
         for name in names {
             *count.entry(name).or_insert(0) += 1;
         }
-        let labs = fixture::results().by_lab().len();
+        let labs = Document::from(&fixture::results()).by_lab().len();
         let Summary { failed, errors, .. } = fixture::results().summary;
         let wanted = [
             ("endgroup", labs),

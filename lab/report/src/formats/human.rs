@@ -2,9 +2,11 @@
 //! in short form, and a summary line. A quiet writer omits everything but failures and the summary.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
-use crate::text::case::CaseRenderer;
-use crate::text::recap::render_recap;
+use crate::results::{CaseDocument, Document};
+use crate::run_text::case::CaseRenderer;
+use crate::run_text::recap::render_recap;
 use crate::text::{self, certificate, flow_table};
 use crate::writer::{Options, Writer};
 use svclab_runner::run::Event;
@@ -23,37 +25,55 @@ impl<'a, W: Write> Human<'a, W> {
 
 impl<W: Write> Writer for Human<'_, W> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
-        let renderer = CaseRenderer::new(&self.options);
         match event {
-            Event::RunStarted { .. } | Event::CaseStarted { .. } => return Ok(()),
-            Event::CaseEnded { result, .. } => {
-                if self.options.quiet && result.result.has_passed() {
-                    return Ok(());
-                }
-                // A single write per case keeps it apart from other output on the terminal.
-                let text = format!("{}\n{}", renderer.head(result), renderer.details(result));
-                let text = text::with_colour(text, self.options.colour);
-                self.out.write_all(text.as_bytes())?;
-            }
+            Event::RunStarted { .. } | Event::CaseStarted { .. } => Ok(()),
+            Event::CaseEnded { result, .. } => self.write_case(&CaseDocument::from(&**result)),
             Event::RunEnded {
                 results,
                 duration: took,
-            } => {
-                if !self.options.quiet {
-                    let recap = render_recap(results, renderer);
-                    let recap = text::with_colour(recap, self.options.colour);
-                    let tables = flow_table::render_tables(&results.flows);
-                    self.out.write_all((tables + &recap).as_bytes())?;
-                }
-                writeln!(self.out, "{}", text::render_summary(results, *took))?;
-                let certificate = results.certificate.as_ref();
-                if let Some(certificate) =
-                    certificate.filter(|found| !self.options.quiet || !found.unchanged)
-                {
-                    self.out
-                        .write_all(certificate::render_text(certificate).as_bytes())?;
-                }
-            }
+            } => self.write_end(&Document::from(&**results), *took),
+        }
+    }
+
+    fn document(&mut self, document: &Document, duration: Duration) -> io::Result<()> {
+        for case in &document.cases {
+            self.write_case(case)?;
+        }
+        self.write_end(document, duration)
+    }
+}
+
+impl<W: Write> Human<'_, W> {
+    fn write_case(&mut self, case: &CaseDocument) -> io::Result<()> {
+        if self.options.quiet && case.result.has_passed() {
+            return Ok(());
+        }
+        let renderer = CaseRenderer::new(&self.options);
+        // A single write per case keeps it apart from other output on the terminal.
+        let text = format!("{}\n{}", renderer.head(case), renderer.details(case));
+        let text = text::with_colour(text, self.options.colour);
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()
+    }
+
+    fn write_end(&mut self, document: &Document, took: Duration) -> io::Result<()> {
+        if !self.options.quiet {
+            let recap = render_recap(document, CaseRenderer::new(&self.options));
+            let recap = text::with_colour(recap, self.options.colour);
+            let tables = flow_table::render_tables(&document.flows);
+            self.out.write_all((tables + &recap).as_bytes())?;
+        }
+        writeln!(
+            self.out,
+            "{}",
+            crate::run_text::render_summary(document, took)
+        )?;
+        let certificate = document.certificate.as_ref();
+        if let Some(certificate) =
+            certificate.filter(|found| !self.options.quiet || !found.unchanged)
+        {
+            self.out
+                .write_all(certificate::render_text(certificate).as_bytes())?;
         }
         self.out.flush()
     }

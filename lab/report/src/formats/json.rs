@@ -1,6 +1,7 @@
 //! Writes the results of a run as one JSON document at the end of the run.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use crate::results::Document;
 use crate::writer::Writer;
@@ -19,12 +20,17 @@ impl<W: Write> Json<W> {
 
 impl<W: Write> Writer for Json<W> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
-        if let Event::RunEnded { results, .. } = event {
-            let document = serde_json::to_string_pretty(&Document::from(&**results))?;
-            writeln!(self.out, "{document}")?;
-            self.out.flush()?;
+        match event {
+            Event::RunEnded { results, duration } => {
+                self.document(&Document::from(&**results), *duration)
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    fn document(&mut self, document: &Document, _duration: Duration) -> io::Result<()> {
+        writeln!(self.out, "{}", serde_json::to_string_pretty(document)?)?;
+        self.out.flush()
     }
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use indexmap::{IndexMap, IndexSet};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
-use crate::text::case::CaseRenderer;
-use crate::text::unexpected::{describe_stopped, unexpected_lines};
+use crate::results::{CaseDocument, Document};
+use crate::run_text::case::CaseRenderer;
+use crate::run_text::unexpected::{describe_stopped, unexpected_lines};
 use crate::text::{self, certificate};
 use crate::writer::{Options, Writer};
-use svclab_judge::Check;
 use svclab_runner::certify::Certificate;
-use svclab_runner::results::{CaseResult, CaseStatus, NotRunCase, Results, short_name};
+use svclab_runner::results::{CaseStatus, NotRunCase, short_name};
 use svclab_runner::run::Event;
 
 /// Writer of `JUnit` XML.
@@ -29,22 +29,24 @@ impl<'a, W: Write> Junit<'a, W> {
 
 impl<W: Write> Writer for Junit<'_, W> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
-        if let Event::RunEnded {
-            results,
-            duration: took,
-        } = event
-        {
-            let xml = report(results, *took, CaseRenderer::new(&self.options))
-                .to_string()
-                .map_err(io::Error::other)?;
-            self.out.write_all(xml.as_bytes())?;
-            self.out.flush()?;
+        match event {
+            Event::RunEnded { results, duration } => {
+                self.document(&Document::from(&**results), *duration)
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    fn document(&mut self, document: &Document, duration: Duration) -> io::Result<()> {
+        let xml = report(document, duration, CaseRenderer::new(&self.options))
+            .to_string()
+            .map_err(io::Error::other)?;
+        self.out.write_all(xml.as_bytes())?;
+        self.out.flush()
     }
 }
 
-fn report(results: &Results, took: Duration, renderer: CaseRenderer<'_>) -> Report {
+fn report(results: &Document, took: Duration, renderer: CaseRenderer<'_>) -> Report {
     let mut report = Report::new("svclab");
     report.set_time(took);
     let by_lab = results.by_lab();
@@ -91,7 +93,7 @@ fn report(results: &Results, took: Duration, renderer: CaseRenderer<'_>) -> Repo
             "the run was interrupted; unfinished cases are missing",
         ));
     }
-    if let Some(lost) = text::describe_lost(results) {
+    if let Some(lost) = crate::run_text::describe_lost(results) {
         suite.add_test_case(incomplete_run(&lost));
     }
     if let Some(certificate) = &results.certificate {
@@ -141,7 +143,7 @@ fn certificate_test(certificate: &Certificate) -> TestCase {
 
 /// Returns the name of a case within its suite. Labs of the same name in other files, and runs on
 /// other kernels, have cases of the same name.
-fn unique_name(case: &CaseResult, suite: &[&CaseResult]) -> String {
+fn unique_name(case: &CaseDocument, suite: &[&CaseDocument]) -> String {
     let mut name = case.short_name().to_owned();
     let others = || {
         let others = suite
@@ -158,7 +160,7 @@ fn unique_name(case: &CaseResult, suite: &[&CaseResult]) -> String {
     name
 }
 
-fn test_case(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCase {
+fn test_case(case: &CaseDocument, renderer: CaseRenderer<'_>) -> TestCase {
     let mut test = TestCase::new(case.short_name(), status(case, renderer));
     test.set_classname(&case.lab);
     test.set_time(time(case));
@@ -189,7 +191,7 @@ fn test_case(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCase {
 /// Returns the status of a test. Earlier tries are elements `flakyFailure` and `flakyError` of a test
 /// that passed, `rerunFailure` and `rerunError` of another, as in the schema of Maven Surefire
 /// (`surefire-test-report.xsd`, version 3.0).
-fn status(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCaseStatus {
+fn status(case: &CaseDocument, renderer: CaseRenderer<'_>) -> TestCaseStatus {
     let mut status = match failure_kind(case) {
         None => TestCaseStatus::success(),
         Some(kind) => {
@@ -207,7 +209,7 @@ fn status(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCaseStatus {
 }
 
 /// Returns an earlier try of a case.
-fn failed_try(earlier: &CaseResult) -> TestRerun {
+fn failed_try(earlier: &CaseDocument) -> TestRerun {
     let mut rerun = TestRerun::new(failure_kind(earlier).unwrap_or(NonSuccessKind::Error));
     rerun.set_message(message(earlier));
     rerun.set_time(time(earlier));
@@ -219,7 +221,7 @@ fn failed_try(earlier: &CaseResult) -> TestRerun {
 }
 
 /// Returns the kind of a failed test. `None` if the case passed.
-fn failure_kind(case: &CaseResult) -> Option<NonSuccessKind> {
+fn failure_kind(case: &CaseDocument) -> Option<NonSuccessKind> {
     match case.result {
         CaseStatus::Pass | CaseStatus::Flaky => None,
         CaseStatus::Fail => Some(NonSuccessKind::Failure),
@@ -229,22 +231,22 @@ fn failure_kind(case: &CaseResult) -> Option<NonSuccessKind> {
 
 /// Returns the message that CI shows for a test: the names of what was not as expected, or the
 /// first line of the error.
-fn message(case: &CaseResult) -> String {
+fn message(case: &CaseDocument) -> String {
     if let Some(error) = &case.error {
         return error.message.lines().next().unwrap_or_default().to_owned();
     }
     let probes = case.probes.iter().filter(|probe| !probe.holds);
-    let checks = case.checks().filter(|check| !check.holds());
-    let steps = case.steps.iter().filter(|step| !step.holds());
+    let checks = case.checks().filter(|check| !check.holds);
+    let steps = case.steps.iter().filter(|step| !step.holds);
     let names: IndexSet<String> = probes
         .map(|probe| probe.name.clone())
-        .chain(checks.map(Check::target))
+        .chain(checks.map(|check| check.target.clone()))
         .chain(steps.map(|step| step.name.clone()))
         .collect();
     format!("not as expected: {}", text::join(names, ", "))
 }
 
-fn time(case: &CaseResult) -> Duration {
+fn time(case: &CaseDocument) -> Duration {
     Duration::from_millis(case.duration_ms)
 }
 
@@ -253,7 +255,7 @@ mod tests {
     use super::*;
     use crate::Format;
     use crate::tests::render_run;
-    use svclab_runner::results::fixture;
+    use svclab_runner::results::{CaseResult, Results, fixture};
 
     #[test]
     fn report_labs_are_suites_and_cases_are_tests() {
@@ -269,9 +271,13 @@ mod tests {
             let mut results = Results::new(std::collections::BTreeMap::new(), Vec::new());
             results.certificate = Some(certificate);
             let options = Options::default();
-            let xml = report(&results, Duration::ZERO, CaseRenderer::new(&options))
-                .to_string()
-                .unwrap();
+            let xml = report(
+                &Document::from(&results),
+                Duration::ZERO,
+                CaseRenderer::new(&options),
+            )
+            .to_string()
+            .unwrap();
             let read = Report::deserialize_from_str(&xml).unwrap();
             assert_eq!((read.tests, read.failures), (1, failures), "{xml}");
         }
@@ -285,9 +291,13 @@ mod tests {
         );
         results.interrupted = true;
         let options = Options::default();
-        let xml = report(&results, Duration::ZERO, CaseRenderer::new(&options))
-            .to_string()
-            .unwrap();
+        let xml = report(
+            &Document::from(&results),
+            Duration::ZERO,
+            CaseRenderer::new(&options),
+        )
+        .to_string()
+        .unwrap();
         let read = Report::deserialize_from_str(&xml).unwrap();
         assert_eq!((read.tests, read.errors), (2, 1), "{xml}");
         insta::assert_snapshot!(xml);
@@ -298,7 +308,7 @@ mod tests {
         let options = Options::default();
         let took = Duration::from_secs(3);
         let xml = report(
-            &fixture::stopped_results(),
+            &Document::from(&fixture::stopped_results()),
             took,
             CaseRenderer::new(&options),
         )
@@ -320,7 +330,11 @@ mod tests {
         });
         let run = Results::new(std::collections::BTreeMap::new(), ran.to_vec());
         let options = Options::default();
-        let written = report(&run, Duration::ZERO, CaseRenderer::new(&options));
+        let written = report(
+            &Document::from(&run),
+            Duration::ZERO,
+            CaseRenderer::new(&options),
+        );
         let all = &written.test_suites[0].test_cases;
         let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["a@6.1", "a@6.12", "other/lab.yaml/a"]);

@@ -1,19 +1,20 @@
 //! Renders a run as a Markdown page: a table of the labs, and one of the cases that did not pass.
 
-use crate::text::case::CaseRenderer;
-use crate::text::unexpected::{describe_stopped, list_not_run, unexpected_results};
+use crate::results::{CaseDocument, Document};
+use crate::run_text::case::CaseRenderer;
+use crate::run_text::unexpected::{describe_stopped, list_not_run, unexpected_results};
 use crate::text::{self, certificate};
-use svclab_runner::results::{CaseResult, CaseStatus, Results, Summary};
+use svclab_runner::results::{CaseStatus, Summary};
 
 /// Maximum number of rows of a page: GitHub rejects step summaries above 1 MiB.
 const MAX_ROWS: usize = 200;
 
 /// Renders the page. `summary` is the summary line of the run.
-pub(crate) fn render_page(results: &Results, summary: &str, renderer: CaseRenderer<'_>) -> String {
+pub(crate) fn render_page(results: &Document, summary: &str, renderer: CaseRenderer<'_>) -> String {
     let has_flaky = results.summary.flaky > 0;
     let labs = results.by_lab();
     let labs = labs.iter().map(|(lab, cases)| {
-        let counts = Summary::from_cases(cases.iter().copied());
+        let counts = Summary::from_statuses(cases.iter().map(|case| case.result));
         let time = cases.iter().map(|case| case.duration_ms).sum();
         format!(
             "| {} | {} |{} {} | {} | {} |\n",
@@ -69,7 +70,7 @@ pub(crate) fn render_page(results: &Results, summary: &str, renderer: CaseRender
     parts.concat()
 }
 
-fn rows(case: &CaseResult, renderer: CaseRenderer<'_>) -> Vec<String> {
+fn rows(case: &CaseDocument, renderer: CaseRenderer<'_>) -> Vec<String> {
     let row = |expected: &str, seen: &str| {
         format!(
             "| {} | {} | {} | {} |\n",
@@ -136,7 +137,7 @@ mod tests {
 
     use super::*;
     use crate::writer::Options;
-    use svclab_runner::results::fixture;
+    use svclab_runner::results::{Results, fixture};
 
     #[test]
     fn escape_text_markup_is_escaped() {
@@ -157,9 +158,13 @@ mod tests {
         let wrong = fixture::results().cases.remove(3);
         let options = Options::default();
         let renderer = CaseRenderer::new(&options);
-        let rows = rows(&wrong, renderer).len();
+        let rows = rows(&CaseDocument::from(&wrong), renderer).len();
         let cases = vec![wrong; MAX_ROWS];
-        let page = render_page(&Results::new(BTreeMap::new(), cases), "", renderer);
+        let page = render_page(
+            &Document::from(&Results::new(BTreeMap::new(), cases)),
+            "",
+            renderer,
+        );
         let left_out = format!("and {} more rows\n", MAX_ROWS * rows - MAX_ROWS);
         assert!(page.ends_with(&left_out), "{page}");
         assert_eq!(page.matches("| FAIL |").count(), MAX_ROWS);
@@ -168,6 +173,7 @@ mod tests {
     #[test]
     fn render_page_passed_run_has_no_table() {
         let results = Results::new(BTreeMap::new(), vec![fixture::passed("lab/a")]);
+        let results = Document::from(&results);
         let options = Options::default();
         let page = render_page(&results, "1 passed", CaseRenderer::new(&options));
         assert!(!page.contains("expected"), "{page}");

@@ -12,7 +12,7 @@ use crate::text::{count, push_wrapped, strip_colours};
 use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd};
 use svclab_judge::{Explainer, find_reply, find_request};
 use svclab_model::evidence::{AddressPair, Progress};
-use svclab_runner::results::{CaseResult, CaseStatus};
+use svclab_runner::results::CaseResult;
 use svclab_runner::run::CaseEvidence;
 
 const HEAD: Style = Style::new().bold();

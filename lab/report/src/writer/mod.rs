@@ -5,7 +5,9 @@ pub(crate) mod multi;
 pub(crate) mod until_closed;
 
 use std::io::{self, Write};
+use std::time::Duration;
 
+use crate::results::Document;
 use svclab_runner::run::Event;
 
 /// Options of the output.
@@ -57,4 +59,13 @@ pub trait Writer {
     ///
     /// Returns an error if writing fails for another reason, such as a full disk.
     fn event(&mut self, event: &Event) -> io::Result<()>;
+
+    /// Writes the results of a finished run that took this time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::event`]. Writers that need more than a document write nothing.
+    fn document(&mut self, _document: &Document, _duration: Duration) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -52,7 +52,8 @@ pub struct FlowObservation {
 }
 
 /// Flows and facts that a lab declares for its table.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct DeclaredFlows {
     /// Name of the lab, or its name on the command line if another lab has the same name.
     pub lab: String,

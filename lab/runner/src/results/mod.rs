@@ -5,11 +5,11 @@ pub mod fixture;
 pub mod flows;
 mod incomplete;
 mod run_facts;
+mod summary;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,8 @@ use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
 use svclab_model::evidence::RejectedRequest;
 
 pub use incomplete::{NotRunCase, StopReason};
-pub use run_facts::{RunFacts, RunStart};
+pub use run_facts::{RunFacts, RunStart, ShardFacts};
+pub use summary::Summary;
 pub use svclab_model::evidence::Environment;
 
 /// Results of a run.
@@ -76,45 +77,6 @@ impl fmt::Display for Warning {
             None => Ok(()),
         }
     }
-}
-
-/// Number of cases by status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Summary {
-    /// Number of cases in which all expectations hold.
-    pub passed: usize,
-    /// Number of cases in which all expectations hold in a repeated try, but not in the first.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub flaky: usize,
-    /// Number of cases in which an expectation fails.
-    pub failed: usize,
-    /// Number of cases without a verdict.
-    pub errors: usize,
-}
-
-impl Summary {
-    /// Counts the cases by status.
-    pub fn from_cases<'a>(cases: impl IntoIterator<Item = &'a CaseResult>) -> Self {
-        let mut summary = Self::default();
-        for case in cases {
-            *match case.result {
-                CaseStatus::Pass => &mut summary.passed,
-                CaseStatus::Flaky => &mut summary.flaky,
-                CaseStatus::Fail => &mut summary.failed,
-                CaseStatus::Error => &mut summary.errors,
-            } += 1;
-        }
-        summary
-    }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
 }
 
 /// Result of a case.
@@ -390,16 +352,6 @@ impl Results {
             not_run: Vec::new(),
             certificate: None,
         }
-    }
-
-    /// Returns the cases by lab. Labs are in the order of their first case.
-    #[must_use]
-    pub fn by_lab(&self) -> IndexMap<&str, Vec<&CaseResult>> {
-        let mut labs = IndexMap::<_, Vec<_>>::new();
-        for case in &self.cases {
-            labs.entry(case.lab.as_str()).or_default().push(case);
-        }
-        labs
     }
 
     /// Whether the certificate states that the machine changed.

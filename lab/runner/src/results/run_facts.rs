@@ -5,6 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::flows::DeclaredFlows;
+
 /// When and how a run was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -17,6 +19,24 @@ pub struct RunFacts {
     pub jobs: usize,
     /// Command that started the run, as a shell reads it.
     pub command: String,
+    /// Part of a run that several machines share. Absent for a whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<ShardFacts>,
+}
+
+/// Part of a run that several machines share, with what is necessary to merge the parts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ShardFacts {
+    /// Number of the shard, from 1.
+    pub number: usize,
+    /// Number of all shards.
+    pub count: usize,
+    /// Names of the cases of all shards on the command line, in order.
+    pub cases: Vec<String>,
+    /// Flows that the labs declare, with the indices of their cases in `cases`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<DeclaredFlows>,
 }
 
 /// Start of a run.
@@ -54,6 +74,7 @@ impl RunStart {
             duration_ms: u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX),
             jobs,
             command,
+            shard: None,
         }
     }
 }

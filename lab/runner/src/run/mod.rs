@@ -12,7 +12,8 @@ pub mod tasks;
 
 pub use binary::BinaryError;
 pub use execute::{
-    CaseEvidence, Event, KeptCase, RunControl, RunInput, RunOptions, execute, run_on_agent,
+    CaseEvidence, Event, KeptCase, RunControl, RunInput, RunOptions, ShardSelection, execute,
+    run_on_agent,
 };
 pub use explain::{ExplainedCase, explain, unknown_probe_error};
 pub use kernel_error::to_run_error;

@@ -24,7 +24,7 @@ use args::{Arguments, Command};
 use cases::{claims, explain, graph, list, plan, run, verify, why};
 use dumps::{bisect, diff, redact, replay, rules};
 use error::{CliError, CommandResult, Outcome};
-use machine::{doctor, kernel, report, schema, shell};
+use machine::{doctor, kernel, merge, report, schema, shell};
 use running::{capture, down, exec, probe, ps, up};
 
 use svclab_diagnostic::{bug, exit_code};
@@ -36,7 +36,7 @@ pub fn main() -> ExitCode {
         output::disable_runner_commands();
     }
     bug::install_panic_hook(output::print_message);
-    run_catching_panics(|| match Arguments::try_parse() {
+    run_catching_panics(|| match Arguments::parse_process() {
         Ok(arguments) => {
             output::set_color(arguments.common.color);
             init_logging();
@@ -126,6 +126,7 @@ fn dispatch(arguments: &Arguments) -> CommandResult {
         Command::Replay(asked) => replay::replay(&arguments.common, asked),
         Command::Redact(asked) => redact::redact(asked),
         Command::Report(asked) => report::report(asked),
+        Command::Merge(asked) => merge::merge(asked),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),
         Command::New(asked) => drafts::new(asked),

@@ -236,15 +236,18 @@ pub(crate) fn has_colour_on_stdout() -> bool {
     AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
-/// Returns the width of standard output in columns: 100 unless it is a terminal and `COLUMNS` is
-/// set.
+/// Returns the width of standard output in columns: 100 unless it is a terminal. `COLUMNS` precedes
+/// the width of the terminal.
 pub(crate) fn output_width() -> usize {
-    let columns = std::env::var("COLUMNS")
-        .ok()
-        .and_then(|columns| columns.parse().ok());
-    if io::stdout().is_terminal() {
-        columns.unwrap_or(100)
-    } else {
-        100
+    const DEFAULT: usize = 100;
+    if !io::stdout().is_terminal() {
+        return DEFAULT;
     }
+    let columns = std::env::var("COLUMNS").ok();
+    let columns = columns.and_then(|columns| columns.parse().ok());
+    let terminal = || {
+        let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+        Some(usize::from(width.0)).filter(|width| *width > 0)
+    };
+    columns.or_else(terminal).unwrap_or(DEFAULT)
 }

@@ -22,7 +22,8 @@ use super::tasks::{Tasks, catch_panic};
 use crate::kernel::{KernelChoice, Session};
 use crate::results::flows::tables;
 use crate::results::{
-    CaseResult, CaseStatus, NotRunCase, Results, RunError, RunStart, StopReason, Warning,
+    CaseResult, CaseStatus, NotRunCase, Results, RunError, RunStart, ShardFacts, StopReason,
+    Warning,
 };
 use case::run_case;
 use pool::{Pool, Pools};
@@ -51,10 +52,25 @@ pub struct RunOptions {
     pub with_evidence: bool,
     /// Command that started the run, as a shell reads it.
     pub command: String,
+    /// Part of the cases to run. `None` for all.
+    pub shard: Option<ShardSelection>,
     /// Options that repeat cases, limit their time, or end the run early.
     pub control: RunControl,
     /// Callback that prints why labs run in a guest and not on this host.
     pub notice: Option<fn(&str)>,
+}
+
+/// Part of the given cases, one of several that other runs share.
+#[derive(Debug, Clone)]
+pub struct ShardSelection {
+    /// Number of the shard, from 1.
+    pub number: usize,
+    /// Number of all shards.
+    pub count: usize,
+    /// Name of each given case on the command line.
+    pub names: Vec<String>,
+    /// Whether each given case belongs to the shard.
+    pub is_selected: Vec<bool>,
 }
 
 /// Failed case whose lab keeps running.
@@ -95,14 +111,20 @@ pub async fn execute(
             Err(wrong) => running.invalid.push((index, *wrong)),
         }
     }
+    let declared_flows = flows::declared_flows(running.indices.iter().copied().zip(&cases_to_run));
+    let warnings = warnings(&cases_to_run);
+    if let Some(shard) = &options.shard {
+        let is_selected = |index: usize| shard.is_selected.get(index) == Some(&true);
+        let selected = running.indices.iter().copied().zip(cases_to_run);
+        (running.indices, cases_to_run) = selected.filter(|(index, _)| is_selected(*index)).unzip();
+        running.invalid.retain(|(index, _)| is_selected(*index));
+    }
     let each_once = running.indices.iter().zip(&cases_to_run);
     running.planned = each_once
         .map(|(index, case)| ((*index, 0), not_run_case(case, "")))
         .collect();
     running.started = running.planned.len() + running.invalid.len();
     let pools = Pools::new(options, &cases_to_run);
-    let declared_flows = flows::declared_flows(running.indices.iter().copied().zip(&cases_to_run));
-    let warnings = warnings(&cases_to_run);
     let (is_interrupted, stopped) = tokio::select! {
         biased;
         stopped = running.run_all(cases_to_run, &pools, options, events) => (false, stopped),
@@ -121,7 +143,14 @@ pub async fn execute(
     results.stopped = stopped.filter(|_| !not_run.is_empty());
     results.not_run = not_run;
     results.warnings = warnings;
-    results.run = Some(start.facts(options.jobs, options.command.clone()));
+    let mut facts = start.facts(options.jobs, options.command.clone());
+    facts.shard = options.shard.as_ref().map(|shard| ShardFacts {
+        number: shard.number,
+        count: shard.count,
+        cases: shard.names.clone(),
+        flows: declared_flows.clone(),
+    });
+    results.run = Some(facts);
     let indices = positions.into_iter().map(|(index, _)| index);
     let indexed: Vec<(usize, &CaseResult)> = indices.zip(&results.cases).collect();
     results.flows = tables(&declared_flows, &indexed);

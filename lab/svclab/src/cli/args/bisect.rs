@@ -37,9 +37,9 @@ pub(crate) struct BisectArguments {
     #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with = "case")]
     pub(crate) objects: Vec<String>,
     /// Probe that fails on the bad side; for two dumps, a probe in the form
-    /// `pod/default/client->service/default/web:80`. By default, the lab's probe that separates
+    /// `pod/default/client,service/default/web:80`. By default, the lab's probe that separates
     /// good from bad best
-    #[arg(long, value_name = "NAME|FROM->TO")]
+    #[arg(long, value_name = "NAME|FROM,TO")]
     pub(crate) probe: Option<String>,
     /// Omit invalid parts of dumps, such as rules that jump to themselves
     #[arg(long)]

@@ -3,8 +3,10 @@
 mod bisect;
 mod diff;
 mod drafts;
+mod examples;
 mod labs;
 mod machine;
+mod merge;
 mod redact;
 mod replay;
 mod report;
@@ -12,11 +14,12 @@ mod rules;
 mod run;
 mod running;
 mod selection;
+mod shard;
 mod verify;
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 use crate::embedded::EMBEDDED_LABS;
 use svclab_runner::run::LabDirectory;
@@ -27,6 +30,7 @@ pub(crate) use diff::{DiffArguments, DiffFormat};
 pub(crate) use drafts::{ImportArguments, ModeArgument, NewArguments};
 pub(crate) use labs::{LabsArguments, LabsCommand, ListArguments};
 pub(crate) use machine::{DoctorArguments, DoctorFormat, KernelCommand, SchemaName};
+pub(crate) use merge::MergeArguments;
 pub(crate) use redact::RedactArguments;
 pub(crate) use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
 pub(crate) use report::ReportArguments;
@@ -40,6 +44,7 @@ pub(crate) use running::{
     ShellArguments, UpArguments,
 };
 pub(crate) use selection::{KernelArguments, Selection, shell_word};
+pub(crate) use shard::Shard;
 
 pub(crate) use verify::{ReferenceArgument, VerifyArguments, VerifyFormat};
 
@@ -47,6 +52,7 @@ use bisect::BISECT_HELP;
 use diff::DIFF_HELP;
 use drafts::{IMPORT_HELP, NEW_HELP};
 use labs::{LABS_HELP, LIST_HELP};
+use merge::MERGE_HELP;
 use redact::REDACT_HELP;
 use replay::REPLAY_HELP;
 use report::REPORT_HELP;
@@ -69,6 +75,18 @@ pub(crate) struct Arguments {
     pub(crate) common: Common,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Arguments {
+    /// Parses the arguments of the process. The help of each command has examples.
+    ///
+    /// # Errors
+    ///
+    /// When the arguments are invalid, or request help.
+    pub(crate) fn parse_process() -> Result<Self, clap::Error> {
+        let mut matches = examples::with_examples(Self::command()).try_get_matches()?;
+        Self::from_arg_matches_mut(&mut matches)
+    }
 }
 
 /// Arguments of every command.
@@ -160,6 +178,9 @@ pub(crate) enum Command {
     /// earlier runs
     #[command(after_help = REPORT_HELP)]
     Report(ReportArguments),
+    /// Merge the results of the shards of a run, or of runs with different cases
+    #[command(after_help = MERGE_HELP)]
+    Merge(MergeArguments),
     /// Check which features this machine supports and how to enable the rest
     Doctor(DoctorArguments),
     /// List, fetch and remove kernels for guests

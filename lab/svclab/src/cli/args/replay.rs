@@ -36,9 +36,9 @@ pub(crate) struct ReplayArguments {
     /// yaml`; or a lab, LAB/CASE, whose nodes the dumps replace
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub(crate) objects: Vec<String>,
-    /// Probe to run, such as `pod/default/client->service/default/web:80`; default: the probes of
-    /// the lab. Can be repeated
-    #[arg(long, value_name = "FROM->TO", value_parser = parse_source_and_target)]
+    /// Probe to run, such as `pod/default/client,service/default/web:80`; default: the probes of
+    /// the lab. Can be repeated. FROM->TO and FROM=>TO need quotes in a shell
+    #[arg(long, value_name = "FROM,TO", value_parser = parse_source_and_target)]
     pub(crate) probe: Vec<(String, String)>,
     /// Write a lab with the dumps and objects that expects the results of this replay
     #[arg(long, value_name = "LAB.yaml")]
@@ -67,19 +67,47 @@ pub(crate) struct ReplayArguments {
     pub(crate) verbose: bool,
 }
 
-/// Parses the source and target of a probe: `FROM->TO`.
+/// Separators of source and target. Only the last one needs no quotes in a shell.
+const SEPARATORS: [&str; 3] = ["->", "=>", ","];
+
+/// Parses the source and target of a probe: `FROM,TO`, `FROM->TO` or `FROM=>TO`.
 ///
 /// # Errors
 ///
-/// Returns the expected format if the text has no `->`, or if a side is empty.
+/// Returns the expected format if the text has no separator, or if a side is empty.
 pub(crate) fn parse_source_and_target(text: &str) -> Result<(String, String), String> {
-    let parts = text
-        .split_once("->")
+    let parts = SEPARATORS
+        .iter()
+        .find_map(|separator| text.split_once(separator))
         .map(|(from, to)| (from.trim(), to.trim()));
     match parts {
         Some((from, to)) if !from.is_empty() && !to.is_empty() => {
             Ok((from.to_owned(), to.to_owned()))
         }
-        _ => Err("expected FROM->TO, such as pod/default/client->10.96.0.10:80".to_owned()),
+        None if text.ends_with(['-', '=']) => Err(
+            "the shell read `>` as a redirection to a file; write FROM,TO, or quote FROM->TO"
+                .to_owned(),
+        ),
+        _ => Err("expected FROM,TO, such as pod/default/client,10.96.0.10:80".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_and_target_have_three_separators() {
+        let probe = Ok(("pod/default/a".to_owned(), "[fd00::1]:80".to_owned()));
+        for text in [
+            "pod/default/a,[fd00::1]:80",
+            "pod/default/a->[fd00::1]:80",
+            "pod/default/a => [fd00::1]:80",
+        ] {
+            assert_eq!(parse_source_and_target(text), probe, "{text}");
+        }
+        let errors = ["pod/default/a-", "pod/default/a=", "pod/default/a", ",b"]
+            .map(|text| parse_source_and_target(text).expect_err(text));
+        insta::assert_snapshot!(errors.join("\n"));
     }
 }

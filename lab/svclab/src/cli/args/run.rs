@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{KernelArguments, Selection};
+use super::{KernelArguments, Selection, Shard};
 use svclab_report::Format;
 use svclab_runner::run::RunControl;
 
@@ -35,6 +35,14 @@ pub(crate) struct RunArguments {
     /// ~/.local/state/svclab), unless it is interrupted
     #[arg(long)]
     pub(crate) last_failed: bool,
+    /// Only run part K of N of the selected cases. The parts are the same on every machine with the
+    /// same labs; `svclab merge` merges their results
+    #[arg(long, value_name = "K/N", conflicts_with = "last_failed")]
+    pub(crate) shard: Option<Shard>,
+    /// Results of an earlier run, so that the parts take equally long. By default, they have equal
+    /// numbers of cases
+    #[arg(long, value_name = "RESULTS.json", requires = "shard")]
+    pub(crate) durations: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) control: ControlArguments,
     /// Keep failed cases running until Ctrl-C, and print how to enter them

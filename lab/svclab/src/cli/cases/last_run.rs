@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};

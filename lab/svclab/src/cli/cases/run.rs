@@ -1,6 +1,6 @@
 //! Implements `svclab run`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::num::NonZero;
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::labs::prepare_each_lab;
 use super::last_run::LastRun;
-use crate::cli::args::{Common, FlakyResult, RunArguments, shell_word};
+use crate::cli::args::{Common, FlakyResult, RunArguments, Shard, shell_word};
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on, run_interruptible};
 use crate::cli::output::{
@@ -22,12 +22,14 @@ use crate::cli::output::{
 use crate::cli::progress::ProgressDisplay;
 use crate::cli::report_output::{command_line, create_output, create_report_writer};
 use svclab_model::plan::{EvidenceRequest, MaxWait};
-use svclab_report::folder::PageTarget;
+use svclab_report::folder::{PageTarget, StoredRun};
 use svclab_report::{Additions, AtomicFileWriter, Format, MultiWriter, Writer};
 use svclab_runner::certify::Certifier;
 use svclab_runner::kernel::{KernelChoice, enter};
 use svclab_runner::results::Results;
-use svclab_runner::run::{Event, KeptCase, RunControl, RunInput, RunOptions, execute};
+use svclab_runner::run::{
+    Event, KeptCase, RunControl, RunInput, RunOptions, ShardSelection, execute,
+};
 
 /// Number of parallel cases per processor. A case spends most of its time waiting for packets that
 /// do not arrive.
@@ -51,6 +53,10 @@ pub(crate) fn run(common: &Common, arguments: &RunArguments) -> CommandResult {
             case.plan.evidence = EvidenceRequest::everything(&case.plan);
         }
     }
+    options.shard = arguments
+        .shard
+        .map(|shard| select_shard(shard, arguments.durations.as_deref(), &cases))
+        .transpose()?;
     let certifier = arguments.certify.then(Certifier::start);
     let mut writer = MultiWriter(create_writers(arguments)?);
     let (mut results, mut printed) = block_on(async {
@@ -113,6 +119,36 @@ fn select_cases(common: &Common, arguments: &RunArguments) -> Result<Vec<RunInpu
         }
     }
     Ok(cases)
+}
+
+/// Selects the cases of a shard, by the durations of an earlier run if there is one.
+fn select_shard(
+    shard: Shard,
+    durations: Option<&Path>,
+    cases: &[RunInput],
+) -> Result<ShardSelection, CliError> {
+    let mut known = BTreeMap::new();
+    if let Some(path) = durations {
+        let run = StoredRun::read(path).map_err(|error| {
+            CliError::refused(
+                error.to_string(),
+                "give a file of `svclab run --format json`",
+            )
+        })?;
+        // A case that ran in several kernels runs in all of them again.
+        for case in &run.document.cases {
+            let tries = case.failed_tries.iter().map(|earlier| earlier.duration_ms);
+            *known.entry(case.cli_name().to_owned()).or_insert(0) +=
+                tries.sum::<u64>() + case.duration_ms;
+        }
+    }
+    let names: Vec<String> = cases.iter().map(rerun_name).collect();
+    Ok(ShardSelection {
+        number: shard.number,
+        count: shard.count,
+        is_selected: shard.select(&names, &known),
+        names,
+    })
 }
 
 /// Returns the name that selects a case again.
@@ -306,6 +342,7 @@ pub(crate) fn run_options(jobs: Option<u16>, keep: bool, kernels: KernelChoice) 
         keep,
         with_evidence: false,
         command: command_line(),
+        shard: None,
         control: RunControl::default(),
         notice: Some(print_note),
     }

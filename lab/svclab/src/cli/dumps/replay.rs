@@ -45,8 +45,7 @@ pub(crate) fn replay(common: &Common, arguments: &ReplayArguments) -> CommandRes
             message: "nothing was selected: --objects is not a lab, and --probe is missing"
                 .to_owned(),
             help: Some(
-                "select a probe with --probe: pod/default/client->service/default/web:80"
-                    .to_owned(),
+                "select a probe with --probe: pod/default/client,service/default/web:80".to_owned(),
             ),
         });
     }

@@ -241,7 +241,7 @@ fn replay_arguments(arguments: &BisectArguments) -> Result<ReplayArguments, CliE
     let Some(probe) = &arguments.probe else {
         return Err(CliError::refused(
             "no probe is given, and no lab defines one",
-            "give one with --probe: pod/default/client->service/default/web:80",
+            "give one with --probe: pod/default/client,service/default/web:80",
         ));
     };
     let source_and_target = parse_source_and_target(probe).map_err(|format| {

@@ -2,6 +2,7 @@
 
 pub(super) mod doctor;
 pub(super) mod kernel;
+pub(super) mod merge;
 pub(super) mod report;
 pub(super) mod schema;
 pub(super) mod shell;

@@ -35,7 +35,7 @@ pub(crate) fn report(arguments: &ReportArguments) -> CommandResult {
 }
 
 /// Reads runs. Two runs with one path would have the same name.
-fn read_runs(paths: &[PathBuf]) -> Result<Vec<StoredRun>, CliError> {
+pub(super) fn read_runs(paths: &[PathBuf]) -> Result<Vec<StoredRun>, CliError> {
     let mut names = HashSet::new();
     for path in paths {
         if !names.insert(path) {

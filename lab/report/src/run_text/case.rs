@@ -3,16 +3,15 @@
 
 use anstyle::{AnsiColor, Style};
 
-use crate::text::expectation::{
-    describe_check, describe_difference, describe_observed, describe_probe, describe_shifts,
-    describe_step,
+use crate::results::{
+    CaseDocument, CheckDocument, ClaimDocument, FlowDocument, ProbeDocument, StepDocument,
 };
-use crate::text::unexpected::unexpected_lines;
+use crate::run_text::unexpected::{compare_check, compare_probe, compare_step, unexpected_lines};
+use crate::text::expectation::{describe_observed, describe_shifts};
 use crate::text::{count, join, refused, render_seconds, shell_quote, strip_colours};
 use crate::writer::Options;
-use svclab_judge::{Check, ClaimOutcome, Observed, ProbeOutcome, StepOutcome};
-use svclab_runner::results::flows::FlowOutcome;
-use svclab_runner::results::{CaseResult, CaseStatus, RunError};
+use svclab_judge::Observed;
+use svclab_runner::results::{CaseStatus, RunError};
 
 /// Maximum number of probes listed in a passed case's line. With more, the line contains the sums
 /// of verdicts.
@@ -46,7 +45,7 @@ impl<'a> CaseRenderer<'a> {
 
     /// Renders the case's name, and its kernel if requested: `canal-stale-rule/stale=present on
     /// Linux 6.12.9`.
-    pub(crate) fn name(self, case: &CaseResult) -> String {
+    pub(crate) fn name(self, case: &CaseDocument) -> String {
         if self.names_kernels && !case.kernel.is_empty() {
             format!("{} on Linux {}", case.case, case.kernel)
         } else {
@@ -55,7 +54,7 @@ impl<'a> CaseRenderer<'a> {
     }
 
     /// Renders the status and the name of a case: `PASS canal-stale-rule/stale=present`.
-    pub(crate) fn status_and_name(self, case: &CaseResult) -> String {
+    pub(crate) fn status_and_name(self, case: &CaseDocument) -> String {
         let style = match case.result {
             CaseStatus::Pass => PASS,
             CaseStatus::Flaky => ERROR,
@@ -70,7 +69,7 @@ impl<'a> CaseRenderer<'a> {
     }
 
     /// Returns the command that repeats a case.
-    pub(crate) fn rerun(self, case: &CaseResult) -> String {
+    pub(crate) fn rerun(self, case: &CaseDocument) -> String {
         let name = if case.named.is_empty() {
             &case.case
         } else {
@@ -81,7 +80,7 @@ impl<'a> CaseRenderer<'a> {
 
     /// Renders the case as a line:
     /// `PASS canal-stale-rule/stale=present  call: timeout 1  (3.02 s)`.
-    pub(crate) fn head(self, case: &CaseResult) -> String {
+    pub(crate) fn head(self, case: &CaseDocument) -> String {
         let mut parts = vec![self.status_and_name(case)];
         match (&case.error, case.result) {
             (Some(error), _) => parts.push(error.kind.description().to_owned()),
@@ -101,7 +100,7 @@ impl<'a> CaseRenderer<'a> {
     /// Renders the details, each line terminated by a newline. For a passed case without `verbose`,
     /// these are only traffic shifts after steps, requests that API servers refused, and repeated
     /// source ports.
-    pub(crate) fn details(self, case: &CaseResult) -> String {
+    pub(crate) fn details(self, case: &CaseDocument) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
             if self.verbose || !probe.holds {
@@ -113,7 +112,7 @@ impl<'a> CaseRenderer<'a> {
             }
         }
         for check in case.checks() {
-            if self.verbose || !check.holds() {
+            if self.verbose || !check.holds {
                 text.check(check);
             }
         }
@@ -153,7 +152,7 @@ impl<'a> CaseRenderer<'a> {
     }
 
     /// Renders [`CaseRenderer::details`] without colours and without indentation.
-    pub(crate) fn plain_details(self, case: &CaseResult) -> String {
+    pub(crate) fn plain_details(self, case: &CaseDocument) -> String {
         let details = strip_colours(&self.details(case));
         details
             .lines()
@@ -163,15 +162,15 @@ impl<'a> CaseRenderer<'a> {
     }
 
     /// Renders everything observed in a case, expected or not, without colours.
-    pub(crate) fn render_observed(case: &CaseResult) -> String {
+    pub(crate) fn render_observed(case: &CaseDocument) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
             let seen = describe_observed(&probe.observed);
             text.line(&format!("{}: {seen}", probe.name));
         }
         for check in case.checks() {
-            let (expected, seen) = describe_check(check);
-            text.line(&format!("{}: {expected}; seen {seen}", check.target()));
+            let (expected, seen) = compare_check(check);
+            text.line(&format!("{}: {expected}; seen {seen}", check.target));
         }
         for step in &case.steps {
             text.line(&format!(
@@ -191,7 +190,7 @@ impl<'a> CaseRenderer<'a> {
 }
 
 /// Describes how often a case ran, if it ran again: `passed in try 3`, `failed in 3 tries`.
-pub(crate) fn describe_tries(case: &CaseResult) -> Option<String> {
+pub(crate) fn describe_tries(case: &CaseDocument) -> Option<String> {
     let tries = case.failed_tries.len() + 1;
     (tries > 1).then(|| match case.result.has_passed() {
         true => format!("passed in try {tries}"),
@@ -202,7 +201,7 @@ pub(crate) fn describe_tries(case: &CaseResult) -> Option<String> {
 /// Label of the line about repeated source ports.
 const SOURCE_PORTS: &str = "source ports";
 
-fn describe_repeated_ports(case: &CaseResult) -> Option<String> {
+fn describe_repeated_ports(case: &CaseDocument) -> Option<String> {
     let repeated = case.repeated_ports;
     (repeated > 0).then(|| {
         let connections = count(repeated, "connection has", "connections have");
@@ -213,7 +212,7 @@ fn describe_repeated_ports(case: &CaseResult) -> Option<String> {
     })
 }
 
-fn summarize_probes(probes: &[ProbeOutcome]) -> String {
+fn summarize_probes(probes: &[ProbeDocument]) -> String {
     if probes.len() > PROBES_IN_A_LINE {
         let mut sum = Observed::default();
         for (verdict, count) in probes.iter().flat_map(|probe| &probe.observed.verdicts) {
@@ -237,7 +236,7 @@ fn summarize_probes(probes: &[ProbeOutcome]) -> String {
 struct Text(String);
 
 impl Text {
-    fn probe(&mut self, probe: &ProbeOutcome) {
+    fn probe(&mut self, probe: &ProbeDocument) {
         let note = match (&probe.expected, probe.holds) {
             (None, _) => "no expectation",
             (Some(_), true) => "as expected",
@@ -247,12 +246,12 @@ impl Text {
         let step = step.map_or_else(String::new, |step| format!(", step {step}"));
         let route = format!("{} → {}{step}", probe.from, probe.to);
         self.heading(&probe.name, &[&route, note]);
-        let (expected, seen) = describe_probe(probe);
+        let (expected, seen) = compare_probe(probe);
         self.push_comparison(&expected, &seen);
     }
 
     /// Adds why a result of the flow is expected, and where the lab declares it.
-    fn flow(&mut self, flow: &FlowOutcome) {
+    fn flow(&mut self, flow: &FlowDocument) {
         let place = flow.location.as_ref().map(ToString::to_string);
         let lines = [
             ("because ", &flow.because),
@@ -266,18 +265,18 @@ impl Text {
         }
     }
 
-    fn check(&mut self, check: &Check) {
-        let note = if check.holds() { "as expected" } else { "" };
-        self.heading(&check.target(), &[note]);
-        let (expected, seen) = describe_check(check);
+    fn check(&mut self, check: &CheckDocument) {
+        let note = if check.holds { "as expected" } else { "" };
+        self.heading(&check.target, &[note]);
+        let (expected, seen) = compare_check(check);
         self.push_comparison(&expected, &seen);
     }
 
-    fn step(&mut self, step: &StepOutcome, verbose: bool) {
+    fn step(&mut self, step: &StepDocument, verbose: bool) {
         let name = format!("step {}", step.name);
-        let (expected, seen) = describe_step(step);
-        if step.within.is_some() && (verbose || !step.holds()) {
-            self.heading(&name, &[if step.holds() { "as expected" } else { "" }]);
+        let (expected, seen) = compare_step(step);
+        if step.expected.is_some() && (verbose || !step.holds) {
+            self.heading(&name, &[if step.holds { "as expected" } else { "" }]);
             self.push_comparison(&expected, &seen);
         } else {
             self.heading(&name, &[&seen]);
@@ -292,7 +291,7 @@ impl Text {
     }
 
     /// Adds an earlier try of the case, with its unexpected results.
-    fn failed_try(&mut self, number: usize, earlier: &CaseResult) {
+    fn failed_try(&mut self, number: usize, earlier: &CaseDocument) {
         let status = earlier.result.upper_case_name();
         let time = format!("({})", render_seconds(earlier.duration_ms));
         self.heading(&format!("try {number}"), &[status, &time]);
@@ -301,16 +300,15 @@ impl Text {
         }
     }
 
-    fn claim(&mut self, claim: &ClaimOutcome) {
+    fn claim(&mut self, claim: &ClaimDocument) {
         let part = claim
             .part
             .as_ref()
             .map_or_else(String::new, |part| format!(" ({part})"));
         let verdict = claim.verdict.label();
         self.labelled("claim", &format!("{}{part}: {verdict}", claim.id));
-        if !claim.differences.is_empty() {
-            let differences = claim.differences.iter().map(describe_difference);
-            self.indented(4, &join(differences, "; "));
+        if let Some(difference) = &claim.difference {
+            self.indented(4, difference);
         }
     }
 
@@ -366,8 +364,8 @@ fn indent_continuation(text: &str, indent: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_runner::results::ErrorKind;
     use svclab_runner::results::fixture;
+    use svclab_runner::results::{CaseResult, ErrorKind};
 
     #[test]
     fn details_escape_sequences_are_removed() {
@@ -386,7 +384,7 @@ mod tests {
             names_kernels: false,
             rerun_command: "svclab run",
         };
-        let details = renderer.details(&case);
+        let details = renderer.details(&CaseDocument::from(&case));
         assert!(!details.contains("\x1b[2J") && !details.contains('\x07'));
         assert!(
             details.contains("before") && details.contains(" after"),
@@ -399,6 +397,7 @@ mod tests {
         let options = Options::default();
         let renderer = CaseRenderer::new(&options);
         let text = |case: &CaseResult| {
+            let case = &CaseDocument::from(case);
             let head = strip_colours(&renderer.head(case));
             format!("{head}\n{}", renderer.plain_details(case))
         };
@@ -417,6 +416,8 @@ mod tests {
             names_kernels: false,
             rerun_command: "svclab run",
         };
-        insta::assert_snapshot!(renderer.plain_details(&fixture::failed_flow()));
+        insta::assert_snapshot!(
+            renderer.plain_details(&CaseDocument::from(&fixture::failed_flow()))
+        );
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::text::case::CaseRenderer;
-use crate::text::unexpected::{list_not_run, unexpected_lines};
+use crate::results::{CaseDocument, Document};
+use crate::run_text::case::CaseRenderer;
+use crate::run_text::unexpected::{list_not_run, unexpected_lines};
 use crate::text::{render_seconds, strip_colours};
-use svclab_runner::results::{CaseResult, CaseStatus, Results};
+use svclab_runner::results::CaseStatus;
 
 /// Maximum number of slow cases that are listed.
 const MAX_SLOW: usize = 10;
@@ -18,14 +19,14 @@ const MIN_SLOW_RATIO: u64 = 3;
 
 /// Renders the flaky cases, those that did not pass, those that did not run, and the slow ones. The
 /// result is empty for a run with one case, whose details are the previous lines.
-pub(crate) fn render_recap(results: &Results, renderer: CaseRenderer<'_>) -> String {
+pub(crate) fn render_recap(results: &Document, renderer: CaseRenderer<'_>) -> String {
     if results.cases.len() + results.not_run.len() < 2 {
         return String::new();
     }
     let mut text = String::new();
-    let flaky = |case: &CaseResult| case.result == CaseStatus::Flaky;
+    let flaky = |case: &CaseDocument| case.result == CaseStatus::Flaky;
     push_cases(&mut text, "Flaky", &results.cases, flaky, renderer);
-    let failed = |case: &CaseResult| !case.result.has_passed();
+    let failed = |case: &CaseDocument| !case.result.has_passed();
     push_cases(&mut text, "Failures", &results.cases, failed, renderer);
     push_slow_cases(&mut text, &results.cases, renderer);
     if !results.not_run.is_empty() {
@@ -42,8 +43,8 @@ pub(crate) fn render_recap(results: &Results, renderer: CaseRenderer<'_>) -> Str
 fn push_cases(
     text: &mut String,
     title: &str,
-    cases: &[CaseResult],
-    is_selected: impl Fn(&CaseResult) -> bool,
+    cases: &[CaseDocument],
+    is_selected: impl Fn(&CaseDocument) -> bool,
     renderer: CaseRenderer<'_>,
 ) {
     let mut selected = cases.iter().filter(|case| is_selected(case)).peekable();
@@ -64,14 +65,14 @@ fn push_cases(
 }
 
 /// Adds the slow cases, slowest first.
-fn push_slow_cases(text: &mut String, cases: &[CaseResult], renderer: CaseRenderer<'_>) {
+fn push_slow_cases(text: &mut String, cases: &[CaseDocument], renderer: CaseRenderer<'_>) {
     let mut durations: Vec<u64> = cases.iter().map(|case| case.duration_ms).collect();
     durations.sort_unstable();
     let Some(&median) = durations.get(durations.len() / 2) else {
         return;
     };
     let limit = MIN_SLOW_MS.max(median.saturating_mul(MIN_SLOW_RATIO));
-    let mut slow: Vec<&CaseResult> = cases.iter().collect();
+    let mut slow: Vec<&CaseDocument> = cases.iter().collect();
     slow.retain(|case| case.duration_ms > limit);
     slow.sort_by_key(|case| u64::MAX - case.duration_ms);
     if slow.is_empty() {
@@ -97,11 +98,11 @@ mod tests {
 
     use super::*;
     use crate::writer::Options;
-    use svclab_runner::results::fixture;
+    use svclab_runner::results::{CaseResult, Results, fixture};
 
     fn render(cases: Vec<CaseResult>) -> String {
         let options = Options::default();
-        let results = Results::new(BTreeMap::new(), cases);
+        let results = Document::from(&Results::new(BTreeMap::new(), cases));
         strip_colours(&render_recap(&results, CaseRenderer::new(&options)))
     }
 
@@ -120,7 +121,10 @@ mod tests {
     #[test]
     fn recap_stopped_run_names_cases_that_did_not_run() {
         let options = Options::default();
-        let recap = render_recap(&fixture::stopped_results(), CaseRenderer::new(&options));
+        let recap = render_recap(
+            &Document::from(&fixture::stopped_results()),
+            CaseRenderer::new(&options),
+        );
         insta::assert_snapshot!(strip_colours(&recap));
     }
 

@@ -1,0 +1,168 @@
+//! Adds examples to the help of each command.
+
+use clap::Command;
+
+/// Examples of commands whose help has no other examples.
+const EXAMPLES: [(&str, [&str; 2]); 18] = [
+    (
+        "run",
+        [
+            "svclab run local-ingress --fail-fast",
+            "svclab run 'node-port/policy=Local' --write junit=results/junit.xml",
+        ],
+    ),
+    (
+        "explain",
+        [
+            "svclab explain 'node-port/policy=Local'",
+            "svclab explain my-lab.yaml --probe call --verbose",
+        ],
+    ),
+    (
+        "why",
+        [
+            "svclab why 'clb-hairpin/policy=Local,rpFilter=0'",
+            "svclab why my-lab.yaml --dump node-1=node-1.tar.gz --report answer.html",
+        ],
+    ),
+    (
+        "plan",
+        [
+            "svclab plan 'node-port/policy=Local'",
+            "svclab plan my-lab.yaml | less",
+        ],
+    ),
+    (
+        "graph",
+        [
+            "svclab graph 'node-port/policy=Local' > topology.svg",
+            "svclab graph my-lab.yaml --format mermaid --probe call",
+        ],
+    ),
+    (
+        "up",
+        [
+            "svclab up 'node-port/policy=Local'",
+            "svclab up my-lab.yaml --detach",
+        ],
+    ),
+    ("ps", ["svclab ps", "svclab ps --format json"]),
+    (
+        "exec",
+        [
+            "svclab exec node-1 -- iptables -t nat -S",
+            "svclab exec pod/default/client -- ping -c 1 10.244.1.10",
+        ],
+    ),
+    (
+        "shell",
+        ["svclab shell node-1", "svclab shell pod/default/client"],
+    ),
+    (
+        "probe",
+        [
+            "svclab probe pod/default/client service/default/web:80",
+            "svclab probe laptop node-1:30080 --lab node-port",
+        ],
+    ),
+    ("down", ["svclab down", "svclab down node-port"]),
+    (
+        "rules",
+        [
+            "svclab rules objects.yaml --kube-version v1.30 --node node-1",
+            "svclab rules objects.yaml --kube-version v1.36 --proxy-mode nftables",
+        ],
+    ),
+    (
+        "claims",
+        [
+            "svclab claims",
+            "svclab claims --from results.json --verbose",
+        ],
+    ),
+    (
+        "verify",
+        [
+            "svclab verify --kube-proxy ./kube-proxy",
+            "svclab verify --kube-proxy ./kube-proxy node-port",
+        ],
+    ),
+    (
+        "bisect",
+        [
+            "svclab bisect --good 'node-port/policy=Cluster' --bad 'node-port/policy=Local'",
+            "svclab bisect --good good.tar.gz --bad bad.tar.gz --objects objects.yaml --probe 'client,10.96.0.10:80'",
+        ],
+    ),
+    (
+        "diff",
+        [
+            "svclab diff node-1.tar.gz node-2.tar.gz",
+            "svclab diff before.iptables-save after.iptables-save --format json",
+        ],
+    ),
+    (
+        "replay",
+        [
+            "svclab replay node-1.tar.gz --objects objects.yaml --probe 'pod/default/client,10.96.0.10:80'",
+            "svclab replay node-1=node-1.tar.gz --objects 'node-port/policy=Local'",
+        ],
+    ),
+    (
+        "redact",
+        [
+            "svclab redact objects.yaml --key redact.key",
+            "svclab redact objects.yaml --key redact.key --output redacted",
+        ],
+    ),
+];
+
+/// Adds the examples to the help of the commands, before other text.
+pub(super) fn with_examples(mut command: Command) -> Command {
+    for (name, examples) in EXAMPLES {
+        command = command.mut_subcommand(name, |command| {
+            let rest = command.get_after_help().map(ToString::to_string);
+            let rest = rest.map_or_else(String::new, |rest| format!("\n\n{rest}"));
+            command.after_help(format!("Examples:\n  {}{rest}", examples.join("\n  ")))
+        });
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::cli::args::Arguments;
+
+    #[test]
+    fn commands_have_two_valid_examples() {
+        let command = with_examples(Arguments::command());
+        // Their only arguments are choices that the help lists.
+        let obvious = ["doctor", "kernel", "schema", "completions"];
+        let commands = command.get_subcommands();
+        for command in commands.filter(|command| !obvious.contains(&command.get_name())) {
+            let help = command.get_after_help().map(ToString::to_string);
+            let examples = help
+                .as_deref()
+                .and_then(|help| help.split_once("Examples:\n"));
+            let (_, examples) = examples.unwrap_or_else(|| panic!("{}", command.get_name()));
+            let lines = examples
+                .lines()
+                .take_while(|line| line.starts_with("  svclab "));
+            assert!(lines.count() >= 2, "{}", command.get_name());
+        }
+        let mut errors = String::new();
+        for example in EXAMPLES.iter().flat_map(|(_, examples)| examples) {
+            let example = example.split(" | ").next().unwrap_or(example);
+            let example = example.split(" > ").next().unwrap_or(example);
+            let words = shlex::split(example).expect("words of a shell");
+            let parsed = Arguments::command().try_get_matches_from(words);
+            if let Err(error) = parsed {
+                errors += &format!("{example}: {error}");
+            }
+        }
+        assert_eq!(errors, "");
+    }
+}
