@@ -3,4 +3,5 @@
 mod ci;
 mod cycles;
 mod docs;
+mod kubernetes;
 mod style;
