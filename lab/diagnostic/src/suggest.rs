@@ -43,11 +43,30 @@ pub fn did_you_mean<'c>(
     suggest(name, candidates).map(|candidate| format!("did you mean `{candidate}`?"))
 }
 
+/// Formats names as a list, like [`format_list`]. Of more than twelve names, lists the five that are
+/// most similar to `name`, the most similar first.
+#[must_use]
+pub fn format_similar<'c>(name: &str, names: impl IntoIterator<Item = &'c str>) -> String {
+    const MAX_SIMILAR: usize = 5;
+    let mut names: Vec<&str> = names.into_iter().collect();
+    if names.len() <= MAX_LISTED {
+        return format_list(names);
+    }
+    let lower_name = name.to_lowercase();
+    let likeness = |other: &str| strsim::jaro_winkler(&lower_name, &other.to_lowercase());
+    names.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)));
+    let rest = names.len() - MAX_SIMILAR;
+    let quoted = names[..MAX_SIMILAR].iter().map(|name| format!("`{name}`"));
+    format!("{} and {rest} more", quoted.collect::<Vec<_>>().join(", "))
+}
+
+/// Maximum number of names in a list.
+const MAX_LISTED: usize = 12;
+
 /// Formats names as a list: "`a`, `b` and `c`". For more than twelve names, lists the first twelve
 /// and the number of further names.
 #[must_use]
 pub fn format_list<'c>(names: impl IntoIterator<Item = &'c str>) -> String {
-    const MAX_LISTED: usize = 12;
     let quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match quoted.as_slice() {
         [] => "none".to_owned(),
@@ -90,6 +109,32 @@ mod tests {
             Some("Service/prod/nginx")
         );
         assert_eq!(suggest("Pod/a/zzz", objects), None);
+    }
+
+    #[test]
+    fn similar_names_are_listed_first() {
+        let few = ["alpha", "beta"];
+        assert_eq!(format_similar("zeta", few), "`alpha` and `beta`");
+        let many = [
+            "apple",
+            "hosts",
+            "nodes",
+            "probes",
+            "fabric",
+            "axes",
+            "expect",
+            "steps",
+            "claims",
+            "columns",
+            "facts",
+            "flows",
+            "probeTable",
+        ];
+        let listed = format_similar("probing", many);
+        assert!(
+            listed.starts_with("`probes`, ") && listed.ends_with(" and 8 more"),
+            "{listed}"
+        );
     }
 
     #[test]

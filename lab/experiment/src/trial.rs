@@ -271,6 +271,7 @@ mod tests {
             api_objects: Vec::new(),
             serving: Vec::new(),
             balancers: Vec::new(),
+            routes_pods: false,
             fabric: Fabric {
                 kind: FabricKind::Routed,
                 subnets: Vec::new(),

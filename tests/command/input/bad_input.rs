@@ -57,7 +57,6 @@ lab_is_refused! {
     pod_unknown_node_is_refused: "nodeName: node-1, containers: [{name: client}]" => "nodeName: node-9, containers: [{name: client}]";
     lab_unknown_node_is_refused: "    node-1:\n      leftovers" => "    node-7:\n      leftovers";
     pods_same_address_are_refused: "podIP: 10.244.1.10" => "podIP: 10.244.1.9";
-    pod_address_outside_pod_cidr_is_refused: "podIP: 10.244.1.10" => "podIP: 10.245.1.10";
     node_address_outside_subnet_is_refused: "    node-1:\n" => "    node-1:\n      subnet: 10.0.0.0/24\n";
     cluster_ip_in_pod_cidr_is_refused: "clusterIP: 10.96.0.10" => "clusterIP: 10.244.1.77";
     host_with_address_of_node_is_refused: "203.0.113.9/24" => "192.168.50.11/24";
@@ -136,7 +135,6 @@ step_is_refused! {
     step_changing_fabric_is_refused: "{patch: Lab, merge: {spec: {hosts: {desk: {address: 203.0.114.9/24}}}}}", "";
     step_changing_iptables_backend_is_refused: "{patch: Lab, merge: {spec: {iptables: legacy}}}", "";
     step_deleting_probe_source_is_refused: "{delete: Pod/default/client}", "callLater: {from: pod/default/client, to: \"service/default/web:80\"}";
-    step_adding_pod_outside_cidr_is_refused: "{add: {apiVersion: v1, kind: Pod, metadata: {name: late, namespace: default}, spec: {nodeName: node-1, containers: [{name: late}]}, status: {podIP: 10.245.1.3}}}", "";
 }
 
 /// A rule that svclab accepts and only iptables rejects.

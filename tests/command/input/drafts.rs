@@ -146,3 +146,67 @@ fn import_without_anything_to_connect_to_is_refused() {
     });
     insta::assert_snapshot!(texts.join("\n"));
 }
+
+/// Returns the objects of a cluster whose nodes have no podCIDR. Pods have addresses of the nodes'
+/// subnet, as with the network plugin of AWS.
+fn cloud_objects() -> String {
+    let mut text = String::new();
+    for node in 1..=3 {
+        text += &format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: ip-10-0-{node}-5}}\nstatus: {{addresses: [{{type: InternalIP, address: 10.0.{node}.5}}]}}\n---\n"
+        );
+        for (app, pod) in [("web", 70), ("client", 80)] {
+            text += &format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: {app}-{node}, namespace: shop, labels: {{app: {app}}}}}\nspec: {{nodeName: ip-10-0-{node}-5, containers: [{{name: main}}]}}\nstatus: {{phase: Running, podIP: 10.0.{node}.{}}}\n---\n",
+                pod + node
+            );
+        }
+    }
+    text + "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {type: NodePort, clusterIP: 172.20.0.10, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}]}\n"
+}
+
+/// With a subnet for each node, with one for all nodes, and with a podCIDR that no pod uses.
+#[test]
+fn imported_lab_with_routed_pods_passes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let routed = cloud_objects();
+    let switched = routed.replace("10.0.2.5}", "10.0.1.6}");
+    let with_cidr = routed.replace(
+        "\nstatus: {addresses: [{type: InternalIP, address: 10.0.3.5}",
+        "\nspec: {podCIDR: 10.244.3.0/24}\nstatus: {addresses: [{type: InternalIP, address: 10.0.3.5}",
+    );
+    for (name, objects) in [
+        ("routed", routed),
+        ("switched", switched),
+        ("cidr", with_cidr),
+    ] {
+        fs::write(directory.path().join("objects.yaml"), objects).expect("written");
+        let notes = text_of(directory.path(), &["new", name, "--from=objects.yaml"], 0);
+        assert!(!notes.contains("note:"), "{notes}");
+        let file = directory.path().join(format!("{name}.yaml"));
+        let lab = fs::read_to_string(&file).expect("the lab");
+        // Every client reaches every endpoint, on its own node and on the others.
+        let all = (1..=3).map(|node| {
+            format!("    all-{node}: {{from: pod/shop/client-{node}, to: \"service/shop/web:80\", connections: 30}}\n")
+        });
+        let lab = lab.replacen(
+            "  probes:\n",
+            &format!("  probes:\n{}", all.collect::<String>()),
+            1,
+        );
+        let expected = "{connected: 30, endpoints: [web-1, web-2, web-3]}";
+        let expected = (1..=3).map(|node| format!("    all-{node}: {expected}\n"));
+        let row = format!("  - when: {{}}\n{}", expected.collect::<String>());
+        let lab = lab.replacen("  - when: {}\n", &row, 1);
+        fs::write(&file, lab).expect("written");
+        let text = text_of(
+            directory.path(),
+            &["run", "--kernel=host", &format!("{name}.yaml")],
+            0,
+        );
+        assert!(
+            text.contains("1 passed, 0 failed, 0 errors") && !text.contains("warning"),
+            "{text}"
+        );
+    }
+}

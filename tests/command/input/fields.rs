@@ -107,10 +107,16 @@ fn probe_of_an_sctp_port_is_refused() {
 
 #[test]
 fn pod_address_without_a_pod_cidr_is_refused() {
-    let text = lab_with(&[(
-        "status: {podIP: 10.244.1.10}",
-        "status: {podIP: 10.244.1.10, podIPs: [{ip: 10.244.1.10}, {ip: \"fd00::10\"}]}",
-    )]);
+    let text = lab_with(&[
+        (
+            "status: {podIP: 10.244.1.10}",
+            "status: {podIP: 10.244.1.10, podIPs: [{ip: 10.244.1.10}, {ip: \"fd00::10\"}]}",
+        ),
+        (
+            "  kubeProxy: {",
+            "  flannel: {version: v0.25.2, network: 10.244.0.0/16}\n  kubeProxy: {",
+        ),
+    ]);
     let (_directory, path) = write_lab(text);
     let output = run(&["run", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));

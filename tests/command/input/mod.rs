@@ -5,6 +5,7 @@ mod claims;
 mod drafts;
 mod fields;
 mod labs;
+mod mistakes;
 mod paths;
 mod printed;
 mod rules;

@@ -350,11 +350,12 @@ fn add_egress_nat(objects: &mut BalancerObjects, cluster: &Cluster, balancer: &B
     let Some(public) = &balancer.spec.public else {
         return;
     };
-    let networks = cluster.nodes.iter().flat_map(|node| {
+    let networks = cluster.nodes.iter().enumerate().flat_map(|(index, node)| {
         node.addresses
             .iter()
             .map(|address| IpNetwork::from(address.ip()))
             .chain(node.pod_cidrs.iter().copied())
+            .chain(cluster.pod_addresses_outside(index).map(IpNetwork::from))
     });
     let sources: Vec<IpNetwork> = networks.filter(IpNetwork::is_ipv4).collect();
     let nat = objects

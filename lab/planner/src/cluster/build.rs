@@ -10,7 +10,7 @@ use super::addresses;
 use super::balancer::{BalancerInputs, build_balancer, check_ports_unique};
 use super::kube_proxy;
 use super::node::build_node;
-use super::pod::build_pod;
+use super::pod::{build_pod, pod_addresses};
 use super::problem::{Problem, place};
 use super::serving::{ServerCandidates, served_ports};
 use super::subnets::{build_subnets, network_of, unusable_reason};
@@ -51,11 +51,12 @@ pub fn build(inputs: &ClusterInputs<'_>) -> Result<Cluster, Vec<Problem>> {
         .collect();
     check_node_names(inputs, &nodes, &mut problems);
     let hosts = build_hosts(inputs.spec, &nodes, &mut problems);
+    let routes_pods = routes_pods(inputs, &nodes);
     // An unknown node is already reported, so objects that refer to it add no problem.
     let pods: Vec<Pod> = inputs
         .pods
         .iter()
-        .filter_map(|object| build_pod(object, &nodes, inputs.spec.calico.is_some(), &mut problems))
+        .filter_map(|object| build_pod(object, &nodes, routes_pods, &mut problems))
         .collect();
     let services: Vec<Service> = inputs.services.iter().map(Service::from).collect();
     let slices: Vec<_> = inputs
@@ -67,7 +68,7 @@ pub fn build(inputs: &ClusterInputs<'_>) -> Result<Cluster, Vec<Problem>> {
     let subnets = build_subnets(inputs.spec, &nodes, &hosts, &mut problems);
     addresses::check_disjoint_networks(&nodes, &subnets, inputs.spec, &services, &mut problems);
     kube_proxy::check_kube_proxies(inputs.spec, &mut problems);
-    check_component_requirements(inputs.spec, &nodes, &pods, &mut problems);
+    check_component_requirements(inputs.spec, &nodes, &mut problems);
     let routes = build_routes(inputs.spec, &nodes, &mut problems);
     let balancer_inputs = BalancerInputs {
         nodes: &nodes,
@@ -98,6 +99,7 @@ pub fn build(inputs: &ClusterInputs<'_>) -> Result<Cluster, Vec<Problem>> {
     Ok(Cluster {
         serving,
         balancers,
+        routes_pods,
         api_objects: api_objects(inputs, &nodes),
         nodes,
         pods,
@@ -117,6 +119,30 @@ pub fn build(inputs: &ClusterInputs<'_>) -> Result<Cluster, Vec<Problem>> {
         ip_masq_agent: inputs.spec.ip_masq_agent.clone(),
         docker: inputs.spec.docker.clone(),
     })
+}
+
+/// Whether nodes have a route for each pod: with Calico, or if a pod's address is outside the
+/// podCIDRs of its node. The network plugin then assigns addresses from elsewhere, as Calico's IPAM
+/// and the plugins of clouds do. flannel's plugin assigns no other addresses than podCIDRs have.
+fn routes_pods(inputs: &ClusterInputs<'_>, nodes: &[Node]) -> bool {
+    let is_outside = |object: &core::Pod| {
+        let Some(spec) = object
+            .spec
+            .as_ref()
+            .filter(|spec| spec.host_network != Some(true))
+        else {
+            return false;
+        };
+        let node = nodes
+            .iter()
+            .find(|node| Some(&node.name) == spec.node_name.as_ref());
+        node.is_some_and(|node| {
+            let mut addresses = pod_addresses(object);
+            addresses.any(|ip| !node.pod_cidrs.iter().any(|cidr| cidr.contains(ip)))
+        })
+    };
+    inputs.spec.calico.is_some()
+        || inputs.spec.flannel.is_none() && inputs.pods.iter().any(is_outside)
 }
 
 /// Returns the objects that an API server serves to real kube-proxies; none without them.
@@ -229,12 +255,7 @@ fn is_reserved(name: &str) -> bool {
 }
 
 /// Reports nodes that do not meet the requirements of components.
-fn check_component_requirements(
-    spec: &LabSpec,
-    nodes: &[Node],
-    pods: &[Pod],
-    problems: &mut Vec<Problem>,
-) {
+fn check_component_requirements(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) {
     if let Some(vni) = spec.flannel.as_ref().map(|flannel| flannel.vni)
         && vni > MAX_VNI
     {
@@ -246,18 +267,13 @@ fn check_component_requirements(
             .with_help(format!("use a VNI up to {MAX_VNI}")),
         );
     }
-    for (index, node) in nodes.iter().enumerate() {
+    for node in nodes {
         let document = || DocumentRef::object(ObjectKind::Node, "", &node.name);
         let cidr = node.pod_cidrs.iter().find_map(|network| match network {
             IpNetwork::V4(network) => Some(*network),
             IpNetwork::V6(_) => None,
         });
-        let has_pods = pods
-            .iter()
-            .any(|pod| pod.node == index && !pod.host_network);
-        if node.pod_cidrs.is_empty()
-            && (has_pods && spec.calico.is_none() || spec.flannel.is_some())
-        {
+        if node.pod_cidrs.is_empty() && spec.flannel.is_some() {
             problems.push(
                 Problem::new(
                     document(),

@@ -64,6 +64,8 @@ pub struct Cluster {
     pub serving: Vec<ServedPort>,
     /// Load balancers of the lab.
     pub balancers: Vec<Balancer>,
+    /// Whether nodes have a route for each pod, instead of a bridge with the podCIDR.
+    pub routes_pods: bool,
     /// Network between nodes and hosts.
     pub fabric: Fabric,
     /// Iptables backend of the nodes.
@@ -176,6 +178,16 @@ impl Cluster {
         } else {
             pod.reference()
         }
+    }
+
+    /// Returns the addresses of a node's pods outside the node's podCIDRs. The other machines have
+    /// a route for each.
+    pub fn pod_addresses_outside(&self, node: usize) -> impl Iterator<Item = IpAddr> + '_ {
+        let cidrs = &self.nodes[node].pod_cidrs;
+        let pods = self.pods.iter();
+        let own = pods.filter(move |pod| pod.node == node && !pod.host_network);
+        let addresses = own.flat_map(|pod| pod.ips.iter().copied());
+        addresses.filter(|ip| !cidrs.iter().any(|cidr| cidr.contains(*ip)))
     }
 
     /// Whether any node, host or pod has an IPv6 address.

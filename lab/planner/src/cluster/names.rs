@@ -164,9 +164,50 @@ impl Cluster {
             .collect()
     }
 
+    /// Returns the notation for a DNS name of a service, or for a service or pod without its kind.
+    fn notation_of(&self, name: &ObjectName) -> Option<String> {
+        let ObjectName::Machine(written) = name else {
+            return None;
+        };
+        let mut labels = written.split('.');
+        let (name, rest) = (labels.next()?, labels.collect::<Vec<_>>());
+        let is_named = |namespace: &str, own: &str| {
+            own == name
+                && match rest.as_slice() {
+                    [] => true,
+                    [wanted] | [wanted, "svc", ..] => *wanted == namespace,
+                    _ => false,
+                }
+        };
+        let service = self
+            .services
+            .iter()
+            .find(|service| is_named(&service.namespace, &service.name));
+        let mut pods = self.pods.iter();
+        if let Some(service) = service {
+            return Some(format!("service/{}", service.full_name()));
+        }
+        if let [namespace, "svc", ..] = rest.as_slice() {
+            return Some(format!("service/{namespace}/{name}"));
+        }
+        let pod = pods.find(|pod| rest.is_empty() && pod.name == name);
+        pod.map(super::Pod::reference)
+    }
+
     fn unknown_name_error(&self, kind: &str, name: &ObjectName) -> NameError {
         let names = self.known_names();
         let written = name.to_string();
+        if let Some(notation) = self.notation_of(name) {
+            let looked_up = if written.contains('.') {
+                "DNS names are not looked up; "
+            } else {
+                ""
+            };
+            return NameError {
+                message: format!("there is no {kind} `{written}`"),
+                help: Some(format!("{looked_up}write `{notation}`")),
+            };
+        }
         let suggestion = suggest(&written, names.iter().map(String::as_str));
         NameError {
             message: format!("there is no {kind} `{written}`"),
@@ -230,10 +271,15 @@ impl Cluster {
             .ok_or_else(|| self.unknown_name_error(kind, name))?;
         let found = addresses(service);
         if found.is_empty() {
-            return Err(NameError::new(format!(
-                "service {} {error}",
-                service.full_name()
-            )));
+            let help = matches!(name, ObjectName::LoadBalancer(..)).then(|| {
+                "add `status: {loadBalancer: {ingress: [{ip: 192.0.2.10}]}}` to the service, and a \
+                 balancer to the lab's `loadBalancers`"
+                    .to_owned()
+            });
+            return Err(NameError {
+                message: format!("service {} {error}", service.full_name()),
+                help,
+            });
         }
         Ok(found)
     }

@@ -13,6 +13,15 @@ use svclab_scenario::endpoints::declared_ports;
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 use svclab_scenario::tree::PathSegment;
 
+/// Returns the valid addresses of a pod that has not ended.
+pub(super) fn pod_addresses(object: &core::Pod) -> impl Iterator<Item = IpAddr> {
+    let status = object.status.as_ref().filter(|status| {
+        let phase = status.phase.as_deref();
+        !matches!(phase, Some("Succeeded" | "Failed"))
+    });
+    status_addresses(status).filter_map(|(_, text)| text.parse().ok())
+}
+
 /// Builds a running pod; `None` if the pod has ended or is not scheduled. `is_routed` states
 /// whether nodes have a route for each pod, as with Calico.
 pub(super) fn build_pod(
@@ -147,10 +156,14 @@ fn misplaced_address_problem(
             problem_at(location, message, None)
         });
     }
+    if is_routed {
+        return None;
+    }
     let is_same_family = |network: &&IpNetwork| network.is_ipv4() == ip.is_ipv4();
-    let Some(cidr) = pod_node.pod_cidrs.iter().find(is_same_family) else {
-        // Calico routes each address separately. A node without any podCIDR is reported on its own.
-        if is_routed || pod_node.pod_cidrs.is_empty() {
+    let cidrs = || pod_node.pod_cidrs.iter().filter(is_same_family);
+    let Some(cidr) = cidrs().find(|cidr| cidr.contains(ip)).or(cidrs().next()) else {
+        // A node without any podCIDR is reported on its own.
+        if pod_node.pod_cidrs.is_empty() {
             return None;
         }
         let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -162,7 +175,7 @@ fn misplaced_address_problem(
         return Some(problem_at(location, message, Some(help)));
     };
     if cidr.contains(ip) {
-        let is_bridge = !is_routed && first_host(*cidr).is_some_and(|bridge| bridge.ip() == ip);
+        let is_bridge = first_host(*cidr).is_some_and(|bridge| bridge.ip() == ip);
         return is_bridge.then(|| {
             let message =
                 format!("{ip} is the address of the bridge of node `{node}` in its podCIDR {cidr}");

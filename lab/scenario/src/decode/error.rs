@@ -9,7 +9,7 @@ use crate::decode::spanned_error;
 use crate::yaml::tree::{Scalar, Tree, Value, shorten};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
-use svclab_diagnostic::suggest::{did_you_mean, format_list};
+use svclab_diagnostic::suggest::{did_you_mean, format_list, format_similar};
 
 /// Error of decoding a tree into a type.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -232,22 +232,57 @@ fn describe_found(found: Unexpected<'_>) -> String {
     }
 }
 
+/// Components of clusters that users expect in a lab, and that svclab does not model.
+const UNMODELLED_COMPONENTS: [&str; 10] = [
+    "antrea",
+    "cilium",
+    "coredns",
+    "istio",
+    "kubeRouter",
+    "kube-router",
+    "linkerd",
+    "metallb",
+    "ovnKubernetes",
+    "weave",
+];
+
+/// Returns the help for a field that a type does not have.
+fn unknown_field_help(field: &str, fields: &'static [&'static str]) -> String {
+    let known = fields.iter().copied();
+    let is_unmodelled = |name: &&str| name.eq_ignore_ascii_case(field);
+    if UNMODELLED_COMPONENTS.iter().any(is_unmodelled) && fields.contains(&"notModelled") {
+        return format!(
+            "svclab does not model {field}; remove the field, and add it to `notModelled`: \
+             `notModelled: [{field}]`"
+        );
+    }
+    did_you_mean(field, known.clone())
+        .unwrap_or_else(|| format!("the fields are {}", format_similar(field, known)))
+}
+
 impl From<DecodeError> for Diagnostic {
     fn from(error: DecodeError) -> Self {
         let message = error.to_string();
         let (label, help) = match *error.kind {
-            DecodeErrorKind::UnknownField { field, fields } => {
-                let known = fields.iter().copied();
-                let help = did_you_mean(&field, known.clone())
-                    .unwrap_or_else(|| format!("the fields are {}", format_list(known)));
-                ("no such field".to_owned(), Some(help))
-            }
+            DecodeErrorKind::UnknownField { field, fields } => (
+                "no such field".to_owned(),
+                Some(unknown_field_help(&field, fields)),
+            ),
             DecodeErrorKind::UnknownVariant {
                 variant: word,
                 variants: words,
             } => (String::new(), did_you_mean(&word, words.iter().copied())),
             DecodeErrorKind::MissingField { field } => (format!("`{field}` is missing here"), None),
-            DecodeErrorKind::WrongType { expected, .. } => (format!("expected {expected}"), None),
+            DecodeErrorKind::WrongType { expected, found } => {
+                let quoted = found.strip_prefix("the string `");
+                let number = quoted.and_then(|text| text.strip_suffix('`'));
+                let number = number.filter(|text| {
+                    expected.starts_with("a whole number") && text.parse::<i64>().is_ok()
+                });
+                let help =
+                    number.map(|number| format!("write the number without quotes: {number}"));
+                (format!("expected {expected}"), help)
+            }
             DecodeErrorKind::Unquoted { text, .. } => (
                 "expected a string".to_owned(),
                 Some(format!("quote it: \"{text}\"")),

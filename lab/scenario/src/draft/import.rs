@@ -1,7 +1,5 @@
 //! Writes a lab from the objects of a cluster, as `kubectl get -o yaml` prints them.
 
-mod objects;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -10,15 +8,11 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 use k8s_openapi::api::core::v1 as core;
 
 use super::flow_style::scalar;
-use super::reachable::{ReachableThing, Things, find_things};
+use super::objects::{imported_pods, render_objects};
+use super::reachable::{OUTSIDE, ReachableThing, Things, find_things};
 use crate::objects::{Objects, internal_addresses};
-pub(super) use objects::ImportedPod;
-use objects::{imported_pods, render_objects};
 use svclab_model::plan::Mode;
 use svclab_rules::kube_proxy::Version;
-
-/// Name of the host outside the cluster.
-pub(super) const OUTSIDE: &str = "outside";
 
 /// Networks for documentation (RFC 5737), one of which has the host outside the cluster.
 const OUTSIDE_ADDRESSES: [[u8; 4]; 3] = [[203, 0, 113, 9], [198, 51, 100, 9], [192, 0, 2, 9]];
@@ -68,7 +62,7 @@ pub fn import(objects: &Objects, options: &ImportOptions) -> Result<Draft, Impor
     }
     let pods = imported_pods(objects, &mut notes);
     let Things {
-        things,
+        reachable: things,
         balanced,
         notes: more,
     } = find_things(objects, &pods);
@@ -76,8 +70,7 @@ pub fn import(objects: &Objects, options: &ImportOptions) -> Result<Draft, Impor
     if things.is_empty() {
         return Err(ImportError::NothingReachable);
     }
-    let nodes: Vec<&core::Node> = objects.nodes.iter().map(|node| &*node.value).collect();
-    let mut text = head(options, &nodes, &things, &balanced, objects);
+    let mut text = head(options, &things, &balanced, objects);
     render_objects(&mut text, objects, &pods);
     Ok(Draft { text, notes })
 }
@@ -85,12 +78,12 @@ pub fn import(objects: &Objects, options: &ImportOptions) -> Result<Draft, Impor
 /// Writes the lab document.
 fn head(
     options: &ImportOptions,
-    nodes: &[&core::Node],
     things: &[ReachableThing],
     balanced: &BTreeMap<String, (String, bool)>,
     objects: &Objects,
 ) -> String {
     let ImportOptions { name, mode } = options;
+    let nodes: Vec<&core::Node> = objects.nodes.iter().map(|node| &*node.value).collect();
     let mut text = format!(
         "# Written from the objects of a cluster. kubectl prints neither the mode of kube-proxy nor its
 # flags; see `kubectl -n kube-system get configmap kube-proxy -o yaml`, and `svclab schema`.
@@ -102,9 +95,9 @@ spec:
   kubeProxy: {{version: {}, mode: {mode}}}
 ",
         scalar(name),
-        version(nodes)
+        version(&nodes)
     );
-    text += &fabric(nodes);
+    text += &fabric(&nodes);
     if things.iter().any(|thing| thing.from == OUTSIDE) {
         let _ = write!(
             text,

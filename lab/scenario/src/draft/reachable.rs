@@ -4,10 +4,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::import::{ImportedPod, OUTSIDE};
+use super::objects::ImportedPod;
+use crate::check::limits::{MAX_HOSTS, MAX_NAME, MAX_PROBES};
 use crate::objects::{Objects, internal_addresses};
 use svclab_rules::objects::{EndpointSlice, PortSpec, Service, ServiceType};
 use svclab_ruleset::Protocol;
+
+/// Name of the host outside the cluster.
+pub(super) const OUTSIDE: &str = "outside";
 
 /// Connection that succeeds if the cluster works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +47,7 @@ impl ReachableThing {
 /// Reachable things of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct Things {
-    pub things: Vec<ReachableThing>,
+    pub reachable: Vec<ReachableThing>,
     /// Services with a load balancer by the balancer's name, and whether their ports have node
     /// ports.
     pub balanced: BTreeMap<String, (String, bool)>,
@@ -94,7 +98,24 @@ pub(super) fn find_things(objects: &Objects, pods: &[ImportedPod]) -> Things {
             ));
         }
     }
+    let omitted = found.reachable.len().saturating_sub(MAX_PROBES);
+    if omitted > 0 {
+        found.reachable.truncate(MAX_PROBES);
+        found.notes.push(format!(
+            "no probe of {omitted} further ports and addresses: a lab has at most {MAX_PROBES} probes"
+        ));
+    }
     found
+}
+
+/// Shortens a name that is too long for a lab. `number` makes the short name unique.
+fn short_name(name: String, number: usize) -> String {
+    if name.len() <= MAX_NAME {
+        return name;
+    }
+    let end = format!("-{number}");
+    // Names of objects are ASCII.
+    format!("{}{end}", &name[..MAX_NAME - end.len()])
 }
 
 fn parsed(addresses: &[String]) -> Vec<IpAddr> {
@@ -124,7 +145,7 @@ impl<'o> Finder<'o> {
     /// Adds the things of one port of a service.
     fn add_port(&self, service: &Service, port: &PortSpec, found: &mut Things) {
         let full_name = service.full_name();
-        let mut note = |reason: &str| {
+        let mut skip = |reason: &str| {
             found.notes.push(format!(
                 "no probe of port {} of service {full_name}: {reason}",
                 port.port
@@ -133,13 +154,13 @@ impl<'o> Finder<'o> {
         let is_udp = match port.protocol {
             Protocol::Tcp => false,
             Protocol::Udp => true,
-            Protocol::Sctp => return note("svclab does not send SCTP"),
+            Protocol::Sctp => return skip("svclab does not send SCTP"),
         };
         let endpoints = match self.endpoints(service, port) {
-            Ok(endpoints) if endpoints.is_empty() => return note("it has no ready endpoint"),
+            Ok(endpoints) if endpoints.is_empty() => return skip("it has no ready endpoint"),
             Ok(endpoints) => endpoints,
             Err(address) => {
-                return note(&format!(
+                return skip(&format!(
                     "its endpoint {address} is no pod or node among the objects"
                 ));
             }
@@ -148,8 +169,12 @@ impl<'o> Finder<'o> {
             namespace, name, ..
         } = service;
         let protocol = if is_udp { "-udp" } else { "" };
+        let number = found.reachable.len() + 1;
         let thing = |kind: &str, from: &str, to: String| ReachableThing {
-            name: format!("{namespace}.{name}.{}{protocol}.{kind}", port.port),
+            name: short_name(
+                format!("{kind}.{namespace}.{name}.{}{protocol}", port.port),
+                number,
+            ),
             from: from.to_owned(),
             to,
             is_udp,
@@ -157,9 +182,9 @@ impl<'o> Finder<'o> {
         match self.client(service, &endpoints) {
             Some(client) => {
                 let to = format!("service/{full_name}:{}", port.port);
-                found.things.push(thing("cluster-ip", &client, to));
+                found.reachable.push(thing("cluster-ip", &client, to));
             }
-            None => note("no pod or node can be its client"),
+            None => skip("no pod or node can be its client"),
         }
         if let Some(node_port) = port.node_port {
             let node = if service.external_local {
@@ -169,7 +194,7 @@ impl<'o> Finder<'o> {
             };
             if let Some(node) = node {
                 found
-                    .things
+                    .reachable
                     .push(thing("node-port", OUTSIDE, format!("{node}:{node_port}")));
             }
         }
@@ -183,13 +208,20 @@ impl<'o> Finder<'o> {
             ));
             return;
         }
+        if found.balanced.len() == MAX_HOSTS {
+            found.notes.push(format!(
+                "no probe of the load balancer of service {full_name}: a lab has at most \
+                 {MAX_HOSTS} balancers"
+            ));
+            return;
+        }
         let has_node_ports = service.ports.iter().all(|port| port.node_port.is_some());
-        let balancer = format!("{namespace}.{name}");
+        let balancer = short_name(format!("{namespace}.{name}"), number);
         found
             .balanced
             .insert(balancer, (full_name.clone(), has_node_ports));
         let to = format!("lb/{full_name}:{}", port.port);
-        found.things.push(thing("load-balancer", OUTSIDE, to));
+        found.reachable.push(thing("load-balancer", OUTSIDE, to));
     }
 
     /// Returns the ready endpoints of a port, in the family of the first cluster IP. The error is
@@ -218,13 +250,12 @@ impl<'o> Finder<'o> {
     /// Returns the pod or node with an address.
     fn endpoint(&'o self, address: IpAddr) -> Option<Endpoint<'o>> {
         let pod = self.pods.iter().find(|pod| pod.ips.contains(&address));
-        let node = match pod {
-            Some(pod) => Some(pod.node.as_str()),
-            None => {
-                let mut nodes = self.nodes.iter();
-                let node = nodes.find(|(_, addresses)| addresses.contains(&address));
-                node.map(|(name, _)| name.as_str())
-            }
+        let node = if let Some(pod) = pod {
+            Some(pod.node.as_str())
+        } else {
+            let mut nodes = self.nodes.iter();
+            let node = nodes.find(|(_, addresses)| addresses.contains(&address));
+            node.map(|(name, _)| name.as_str())
         };
         Some(Endpoint { node: node?, pod })
     }

@@ -351,6 +351,7 @@ impl Expansion<'_> {
             return;
         }
         check::objects::contradictions::check_contradictions(objects, sink);
+        check::objects::addresses::check_addresses(spec, objects, sink);
         check::objects::fields::check_fields(spec, objects, sink);
         check::objects::ports::check_ports(objects, sink);
         check::objects::kinds::check_unmodelled(spec, objects, self.base.unmodelled, sink);

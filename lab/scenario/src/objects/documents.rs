@@ -52,7 +52,10 @@ impl Documents {
                         documents.add_document(tree, sink);
                     }
                 }
-                Err(error) => sink.push(error.into()),
+                Err(error) => {
+                    let diagnostic = Diagnostic::from(error);
+                    sink.push(diagnostic.with_optional_help(helm_help(source.text())));
+                }
             }
         }
         documents
@@ -246,6 +249,20 @@ impl Documents {
             return;
         }
         self.objects.insert(reference, tree);
+    }
+}
+
+/// Returns the help for a text that is not YAML because Helm wrote it, or has yet to render it.
+fn helm_help(text: &str) -> Option<String> {
+    let has_line = |start: &str| text.lines().any(|line| line.starts_with(start));
+    if text.contains("{{") && text.contains("}}") {
+        Some("this is a template of Helm; give the output of `helm template`".to_owned())
+    } else if has_line("NOTES:") || has_line("MANIFEST:") {
+        let help =
+            "`helm install` adds lines that are not YAML; give the output of `helm template`";
+        Some(help.to_owned())
+    } else {
+        None
     }
 }
 

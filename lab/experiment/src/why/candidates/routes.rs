@@ -92,9 +92,13 @@ const MAIN_TABLE: u32 = 254;
 /// Returns routes to the pods of the destination's node: through the overlay device, and directly
 /// through the node.
 fn missing_routes(namespace: &Namespace, cluster: &Cluster, to: IpAddr) -> Vec<ProposedChange> {
-    let destination = cluster.nodes.iter().find_map(|node| {
-        let network = node.pod_cidrs.iter().find(|network| network.contains(to))?;
-        (node.name != namespace.name).then_some((node, *network))
+    let destination = cluster.nodes.iter().enumerate().find_map(|(index, node)| {
+        let mut outside = cluster.pod_addresses_outside(index);
+        let networks = node.pod_cidrs.iter().copied();
+        let network = networks.filter(|network| network.contains(to));
+        let own = outside.find(|address| *address == to).map(IpNetwork::from);
+        let network = own.into_iter().chain(network).next()?;
+        (node.name != namespace.name).then_some((node, network))
     });
     let Some((node, network)) = destination else {
         return Vec::new();

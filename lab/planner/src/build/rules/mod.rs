@@ -443,7 +443,7 @@ fn source_check_rules(cluster: &Cluster) -> (IptablesScript, IptablesScript) {
     if cluster.fabric.foreign_sources == ForeignSources::Pass {
         return (v4, v6);
     }
-    for node in &cluster.nodes {
+    for (index, node) in cluster.nodes.iter().enumerate() {
         let port = interface_name(&node.name);
         let chain = format!("{SOURCE_CHECK}{port}");
         let pod_networks = if cluster.flannel.is_some() {
@@ -456,6 +456,7 @@ fn source_check_rules(cluster: &Cluster) -> (IptablesScript, IptablesScript) {
             .iter()
             .map(|address| IpNetwork::from(address.ip()))
             .chain(pod_networks.iter().copied())
+            .chain(cluster.pod_addresses_outside(index).map(IpNetwork::from))
             .collect();
         let entry = match cluster.fabric.kind {
             FabricKind::Routed => format!("-i {port} -j {chain}"),

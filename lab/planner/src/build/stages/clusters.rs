@@ -56,6 +56,8 @@ pub fn stage_clusters<'a>(order: &PlanInput<'a>) -> Result<Vec<StageCluster<'a>>
             all_pods.push(pod.clone());
         }
     }
+    // The pods must be connected in the same way in every stage.
+    let routes_pods = clusters.clone().any(|cluster| cluster.routes_pods);
     let stage = |cluster: &'a Cluster| {
         let absent: Vec<Pod> = all_pods
             .iter()
@@ -70,11 +72,13 @@ pub fn stage_clusters<'a>(order: &PlanInput<'a>) -> Result<Vec<StageCluster<'a>>
             let stage_pod = cluster.pods.iter().find(|own| is_same_pod(own, pod));
             pods.extend(stage_pod.or((!pod.host_network).then_some(pod)).cloned());
         }
-        let ground = if pods == cluster.pods {
+        let is_unchanged = pods == cluster.pods && cluster.routes_pods == routes_pods;
+        let ground = if is_unchanged {
             Cow::Borrowed(cluster)
         } else {
             Cow::Owned(Cluster {
                 pods,
+                routes_pods,
                 ..cluster.clone()
             })
         };

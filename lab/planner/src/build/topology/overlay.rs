@@ -79,12 +79,13 @@ fn add_tunnels(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
 /// Adds routes to the router, as in a cloud. If nodes share a bridge, the nodes get the routes too.
 fn add_routes(topology: &mut Topology, cluster: &Cluster) {
     for (index, node) in cluster.nodes.iter().enumerate() {
-        for cidr in &node.pod_cidrs {
-            if let Some((via, dev)) = find_port(topology, cluster, index, cidr.is_ipv4()) {
-                topology.route(FABRIC, *cidr, Some(via), &dev);
+        let outside = cluster.pod_addresses_outside(index).map(IpNetwork::from);
+        for network in node.pod_cidrs.iter().copied().chain(outside) {
+            if let Some((via, dev)) = find_port(topology, cluster, index, network.is_ipv4()) {
+                topology.route(FABRIC, network, Some(via), &dev);
                 if cluster.fabric.kind == FabricKind::Switched {
                     for peer in cluster.nodes.iter().filter(|other| other.name != node.name) {
-                        topology.route(&peer.name, *cidr, Some(via), UPLINK);
+                        topology.route(&peer.name, network, Some(via), UPLINK);
                     }
                 }
             }

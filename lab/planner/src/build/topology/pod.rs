@@ -1,4 +1,5 @@
-//! Connects pods to their nodes: through a bridge, or as in calico through one route for each pod.
+//! Connects pods to their nodes: through a bridge, or through one route for each pod, as Calico and
+//! the network plugins of clouds do.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +19,9 @@ const CNI_BRIDGE: &str = "cni0";
 const KUBENET_BRIDGE: &str = "cbr0";
 
 /// Gateway address of calico's pods. The node answers neighbour requests for it
-/// (projectcalico/calico v3.28.0, `cni-plugin/pkg/dataplane/linux/dataplane_linux.go`).
+/// (projectcalico/calico v3.28.0, `cni-plugin/pkg/dataplane/linux/dataplane_linux.go`). The plugin of
+/// AWS uses the same address with a permanent neighbour entry (aws/amazon-vpc-cni-k8s v1.18.0,
+/// `cmd/routed-eni-cni-plugin/driver/driver.go`).
 const CALICO_GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
 /// Hardware address of the node's end of every calico veth pair, and the link-local address derived
@@ -34,9 +37,17 @@ pub fn add_to_topology(topology: &mut Topology, cluster: &Cluster) {
             .iter()
             .filter(|pod| pod.node == index && !pod.host_network)
             .collect();
-        if cluster.calico.is_some() {
+        if cluster.routes_pods {
             for pod in pods {
-                connect_by_route(topology, node, pod);
+                let digest = digest(pod);
+                // Name as in projectcalico/calico v3.28.0,
+                // `libcalico-go/lib/names/workloadendpoint.go`, and `VethNameForWorkload` of the CNI
+                // plugin.
+                let name = match &cluster.calico {
+                    Some(_) => format!("cali{}", &digest[..11]),
+                    None => format!("veth{}", &digest[..8]),
+                };
+                connect_by_route(topology, pod, &Port::new(&node.name, name));
             }
         } else if !node.pod_cidrs.is_empty() {
             let bridge = if cluster.flannel.is_some() {
@@ -92,20 +103,19 @@ fn connect_to_bridge(topology: &mut Topology, node: &Node, pods: &[&Pod], bridge
     topology.segment(segment_ports);
 }
 
-fn connect_by_route(topology: &mut Topology, node: &Node, pod: &Pod) {
+/// Connects a pod to its node by a veth pair and a route to each of its addresses. `outer` is the
+/// node's end.
+fn connect_by_route(topology: &mut Topology, pod: &Pod, outer: &Port) {
     let inner = Port::new(pod.reference(), UPLINK);
-    // Name as in projectcalico/calico v3.28.0, `libcalico-go/lib/names/workloadendpoint.go`, and
-    // `VethNameForWorkload` of the CNI plugin.
-    let outer = Port::new(&node.name, format!("cali{}", &digest(pod)[..11]));
     let addresses: Vec<IpNetwork> = pod.ips.iter().map(|ip| IpNetwork::from(*ip)).collect();
-    topology.veth_pair(&inner, addresses, &outer, vec![]);
-    if let Some(link) = topology.link_mut(&outer) {
+    topology.veth_pair(&inner, addresses, outer, vec![]);
+    if let Some(link) = topology.link_mut(outer) {
         link.mac = CALICO_MAC;
     }
     let mac = Mac::from_names(&inner.namespace, &inner.dev);
     for ip in &pod.ips {
-        topology.route(&node.name, IpNetwork::from(*ip), None, &outer.dev);
-        topology.neighbour(&outer, *ip, mac);
+        topology.route(&outer.namespace, IpNetwork::from(*ip), None, &outer.dev);
+        topology.neighbour(outer, *ip, mac);
         let gateway = match ip {
             IpAddr::V4(_) => IpAddr::V4(CALICO_GATEWAY),
             IpAddr::V6(_) => IpAddr::V6(CALICO_LINK_LOCAL),

@@ -83,9 +83,9 @@ fn wanted_values<'n>(
             .split_once('=')
             .ok_or("the name of a case is a list of axis values: `axis=value,axis=value`")?;
         let Some(values) = defined.get(axis) else {
-            let axes: Vec<&str> = defined.keys().map(String::as_str).collect();
-            return Err(did_you_mean(axis, axes.iter().copied())
-                .unwrap_or_else(|| format!("its axes are {}", axes.join(", "))));
+            let known: Vec<&str> = defined.keys().map(String::as_str).collect();
+            return Err(did_you_mean(axis, known.iter().copied())
+                .unwrap_or_else(|| format!("its axes are {}", known.join(", "))));
         };
         if !values.keys().any(|known| matches_value(value, known)) {
             let values: Vec<&str> = values.keys().map(String::as_str).collect();

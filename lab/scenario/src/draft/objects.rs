@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-use crate::draft::flow_style::flow;
+use super::flow_style::flow;
 use crate::lab::reference::ObjectKind;
 use crate::objects::endpoints::declared_ports;
 use crate::objects::{Object, Objects};
@@ -16,7 +16,7 @@ use svclab_ruleset::Protocol;
 
 /// Pod with its addresses and ports.
 #[derive(Debug, Clone)]
-pub(in crate::draft) struct ImportedPod {
+pub(super) struct ImportedPod {
     pub namespace: String,
     pub name: String,
     pub node: String,
@@ -31,7 +31,7 @@ pub(in crate::draft) struct ImportedPod {
 
 impl ImportedPod {
     /// Returns the name of the pod as the source of a probe.
-    pub(in crate::draft) fn reference(&self) -> String {
+    pub(super) fn reference(&self) -> String {
         format!("pod/{}/{}", self.namespace, self.name)
     }
 }

@@ -1,0 +1,117 @@
+//! Warns about addresses of pods and load balancers that are probably a mistake.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use k8s_openapi::api::core::v1::{Pod, Service};
+
+use crate::check::objects::fields::{full_name, with_field_span};
+use crate::lab::LabSpec;
+use crate::objects::{Object, Objects};
+use crate::sink::Sink;
+use svclab_diagnostic::Diagnostic;
+
+pub(crate) fn check_addresses(spec: &LabSpec, objects: &Objects, sink: &mut Sink) {
+    if spec.calico.is_none() && spec.flannel.is_none() {
+        warn_mixed_addresses(objects, sink);
+    }
+    for service in &objects.services {
+        warn_unanswered(spec, service, sink);
+    }
+}
+
+/// Warns about a pod whose address is outside the podCIDRs of its node, if another pod uses them.
+fn warn_mixed_addresses(objects: &Objects, sink: &mut Sink) {
+    let (mut inside, mut outside) = (0_usize, None);
+    for pod in &objects.pods {
+        let Some((address, cidrs)) = address_and_cidrs(objects, pod) else {
+            continue;
+        };
+        let mut own = cidrs
+            .iter()
+            .filter(|cidr| cidr.is_ipv4() == address.is_ipv4());
+        match own.next().copied() {
+            Some(_) if cidrs.iter().any(|cidr| cidr.contains(address)) => inside += 1,
+            Some(cidr) if outside.is_none() => outside = Some((pod, address, cidr)),
+            _ => {}
+        }
+    }
+    if let Some((pod, address, cidr)) = outside.filter(|_| inside > 0) {
+        let warning = Diagnostic::warning(format!(
+            "the address {address} of pod `{}` is outside {cidr}, the podCIDR of its node",
+            full_name(pod)
+        ));
+        let warning = warning.with_help(
+            "svclab then adds a route for each pod, as Calico does; for a bridge on each node, use \
+             an address from the podCIDR",
+        );
+        let path = crate::path!["status", "podIP"];
+        sink.push(with_field_span(warning, pod, path));
+    }
+}
+
+/// Returns the first address of a pod with its own network, and the podCIDRs of its node.
+fn address_and_cidrs(objects: &Objects, pod: &Object<Pod>) -> Option<(IpAddr, Vec<IpNetwork>)> {
+    let spec = pod.value.spec.as_ref()?;
+    if spec.host_network == Some(true) {
+        return None;
+    }
+    let status = pod.value.status.as_ref()?;
+    let listed = status.pod_ips.iter().flatten().map(|ip| &ip.ip);
+    let address = status.pod_ip.iter().chain(listed).next()?.parse().ok()?;
+    let node = objects.node(spec.node_name.as_deref()?)?;
+    let node = node.value.spec.as_ref()?;
+    let cidrs = node.pod_cidrs.iter().flatten().chain(&node.pod_cidr);
+    Some((
+        address,
+        cidrs.filter_map(|cidr| cidr.parse().ok()).collect(),
+    ))
+}
+
+/// Warns about a load balancer address that hosts connect to and for which nothing answers.
+fn warn_unanswered(spec: &LabSpec, service: &Object<Service>, sink: &mut Sink) {
+    let name = full_name(service);
+    let is_own = |own: &str| own == name || own == service.name && service.namespace == "default";
+    if spec
+        .load_balancers
+        .values()
+        .any(|balancer| is_own(&balancer.service))
+    {
+        return;
+    }
+    let balancer = service
+        .value
+        .status
+        .iter()
+        .filter_map(|status| status.load_balancer.as_ref());
+    let ingress = balancer.flat_map(|balancer| balancer.ingress.iter().flatten());
+    let addresses = ingress.filter_map(|ingress| ingress.ip.as_ref()?.parse::<IpAddr>().ok());
+    let is_routed = |address: &IpAddr| {
+        let mut routes = spec.fabric.routes.iter();
+        routes.any(|route| route.to.contains(*address))
+    };
+    let target = format!("lb/{name}:");
+    let is_target = |address: &IpAddr| {
+        let (v4, v6) = (format!("{address}:"), format!("[{address}]:"));
+        spec.all_probes().any(|(_, probe)| {
+            let to = &probe.to;
+            let from = probe.from.strip_prefix("host/").unwrap_or(&probe.from);
+            spec.hosts.contains_key(from)
+                && [&target, &v4, &v6]
+                    .iter()
+                    .any(|start| to.starts_with(start.as_str()))
+        })
+    };
+    for address in addresses.filter(|address| !is_routed(address) && is_target(address)) {
+        let warning = Diagnostic::warning(format!(
+            "nothing answers for {address}, the load balancer address of service `{name}`"
+        ));
+        let help = format!(
+            "add a balancer to the lab's spec:\n  loadBalancers:\n    {}:\n      service: {name}\n      \
+             healthCheck: {{}}",
+            service.name
+        );
+        let path = crate::path!["status", "loadBalancer"];
+        sink.push(with_field_span(warning.with_help(help), service, path));
+    }
+}
