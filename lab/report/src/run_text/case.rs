@@ -57,9 +57,8 @@ impl<'a> CaseRenderer<'a> {
     pub(crate) fn status_and_name(self, case: &CaseDocument) -> String {
         let style = match case.result {
             CaseStatus::Pass => PASS,
-            CaseStatus::Flaky => ERROR,
             CaseStatus::Fail => FAIL,
-            CaseStatus::Error => ERROR,
+            CaseStatus::Flaky | CaseStatus::Error => ERROR,
         };
         format!(
             "{style}{}{style:#} {}",
@@ -192,9 +191,12 @@ impl<'a> CaseRenderer<'a> {
 /// Describes how often a case ran, if it ran again: `passed in try 3`, `failed in 3 tries`.
 pub(crate) fn describe_tries(case: &CaseDocument) -> Option<String> {
     let tries = case.failed_tries.len() + 1;
-    (tries > 1).then(|| match case.result.has_passed() {
-        true => format!("passed in try {tries}"),
-        false => format!("failed in {tries} tries"),
+    (tries > 1).then(|| {
+        if case.result.has_passed() {
+            format!("passed in try {tries}")
+        } else {
+            format!("failed in {tries} tries")
+        }
     })
 }
 

@@ -10,6 +10,7 @@ use svclab_report::Format;
 use svclab_runner::run::RunControl;
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "the options are independent")]
 pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) selection: Selection,
@@ -31,8 +32,8 @@ pub(crate) struct RunArguments {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,
     /// Only run the cases that did not pass in the last run from this directory; with names, those
-    /// of the named cases. Every run stores their names in $XDG_STATE_HOME/svclab (by default
-    /// ~/.local/state/svclab), unless it is interrupted
+    /// of the named cases. Every run stores their names in `$XDG_STATE_HOME/svclab` (by
+    /// default `~/.local/state/svclab`), unless it is interrupted
     #[arg(long)]
     pub(crate) last_failed: bool,
     /// Only run part K of N of the selected cases. The parts are the same on every machine with the

@@ -164,9 +164,8 @@ fn read_file(file: &Path, directory: &Path) -> Result<LastRun, Problem> {
     if run.directory != directory.display().to_string() {
         return refuse("it is that of another directory");
     }
-    let is_valid = |name: &String| {
-        !name.is_empty() && name.len() <= MAX_NAME && !name.contains(|letter| is_control(letter))
-    };
+    let is_valid =
+        |name: &String| !name.is_empty() && name.len() <= MAX_NAME && !name.contains(is_control);
     if !run.failed.iter().all(is_valid) {
         return refuse("a name in it is invalid");
     }

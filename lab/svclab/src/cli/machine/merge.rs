@@ -28,22 +28,20 @@ pub(crate) fn merge(arguments: &MergeArguments) -> CommandResult {
     let format = Format::from(arguments.format);
     let write =
         |out: &mut dyn io::Write, options| format.writer(out, options).document(&merged, duration);
-    match &arguments.output {
-        Some(file) => write_file(file, |out| write(out, Options::default())).map_err(|source| {
-            CliError::Write {
-                target: file.display().to_string(),
-                source,
-                help: Some("give a writable file"),
-            }
-        })?,
-        None => {
-            let options = Options {
-                colour: has_colour_on_stdout(),
-                is_read_by_runner: is_read_by_runner(),
-                ..Options::default()
-            };
-            check_output(write(&mut io::stdout(), options))?;
-        }
+    if let Some(file) = &arguments.output {
+        let written = write_file(file, |out| write(out, Options::default()));
+        written.map_err(|source| CliError::Write {
+            target: file.display().to_string(),
+            source,
+            help: Some("give a writable file"),
+        })?;
+    } else {
+        let options = Options {
+            colour: has_colour_on_stdout(),
+            is_read_by_runner: is_read_by_runner(),
+            ..Options::default()
+        };
+        check_output(write(&mut io::stdout(), options))?;
     }
     Ok(Outcome::from_code(merged.exit_code()))
 }
