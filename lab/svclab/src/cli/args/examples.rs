@@ -153,16 +153,16 @@ mod tests {
                 .take_while(|line| line.starts_with("  svclab "));
             assert!(lines.count() >= 2, "{}", command.get_name());
         }
-        let mut errors = String::new();
+        let mut errors = Vec::new();
         for example in EXAMPLES.iter().flat_map(|(_, examples)| examples) {
             let example = example.split(" | ").next().unwrap_or(example);
             let example = example.split(" > ").next().unwrap_or(example);
             let words = shlex::split(example).expect("words of a shell");
             let parsed = Arguments::command().try_get_matches_from(words);
             if let Err(error) = parsed {
-                errors += &format!("{example}: {error}");
+                errors.push(format!("{example}: {error}"));
             }
         }
-        assert_eq!(errors, "");
+        assert_eq!(errors, Vec::<String>::new());
     }
 }
