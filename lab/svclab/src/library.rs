@@ -219,7 +219,9 @@ impl Lab {
             notice: None,
         };
         let (event_sender, mut events) = mpsc::unbounded_channel();
-        let (results, _) = execute(cases, &options, &event_sender, pending()).await;
+        // Futures that contain that of a run stay small.
+        let running = Box::pin(execute(cases, &options, &event_sender, pending()));
+        let (results, _) = running.await;
         drop(event_sender);
         let mut case_evidence: Vec<Arc<CaseEvidence>> = Vec::new();
         while let Some(event) = events.recv().await {

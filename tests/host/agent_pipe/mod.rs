@@ -191,7 +191,7 @@ fn agent_removal_cancels_unfinished_probes() {
             agent.send(&Request::Probe { lab });
             let answer = agent.recv_answer();
             assert!(
-                matches!(answer, Event::Probed { lab: probed, .. } if probed == lab),
+                matches!(answer, Event::Probed { lab: own, .. } if own == lab),
                 "{answer:?}"
             );
         }
