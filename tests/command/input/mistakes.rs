@@ -74,12 +74,13 @@ fn pod_outside_pod_cidr_with_flannel_is_refused() {
     insta::assert_snapshot!(text);
 }
 
+/// The address of the new pod is outside the cluster CIDR, so kube-proxy masquerades its connection.
 #[test]
 fn step_that_adds_a_routed_pod_runs() {
     let step = "  steps:\n  - name: add\n    change: [{add: {apiVersion: v1, kind: Pod, metadata: {name: late, namespace: default}, spec: {nodeName: node-1, containers: [{name: late}]}, status: {podIP: 10.245.1.3}}}]\n    probes: {later: {from: pod/default/late, to: \"service/default/web:80\"}}\n";
     let text = LAB.replacen("  axes:\n", &format!("{step}  axes:\n"), 1);
     let row = "    call: {connected: 1, endpoints: [web], seenSource: pod/default/client}\n";
-    let later = format!("{row}    later: {{connected: 1, seenSource: pod/default/late}}\n");
+    let later = format!("{row}    later: {{connected: 1, seenSource: node-1}}\n");
     let (_directory, path) = write_lab(text.replace(row, &later));
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
     assert_eq!(
