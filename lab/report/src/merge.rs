@@ -348,10 +348,10 @@ mod tests {
 
     #[test]
     fn merge_contradictory_runs_are_refused() {
-        let mut messages = String::new();
+        let mut messages = Vec::new();
         let mut refuse = |runs: &[NamedRun]| {
             let error = merge(runs).expect_err("the runs contradict each other");
-            messages += &format!("{error}\n");
+            messages.push(format!("{error}\n"));
         };
         refuse(&[]);
         refuse(&[shard(1)]);
@@ -370,6 +370,6 @@ mod tests {
         let mut twice = shard(2);
         twice.1.cases.extend(shard(1).1.cases);
         refuse(&[shard(1), twice]);
-        insta::assert_snapshot!(messages);
+        insta::assert_snapshot!(messages.concat());
     }
 }

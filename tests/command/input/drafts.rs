@@ -150,19 +150,20 @@ fn import_without_anything_to_connect_to_is_refused() {
 /// Returns the objects of a cluster whose nodes have no podCIDR. Pods have addresses of the nodes'
 /// subnet, as with the network plugin of AWS.
 fn cloud_objects() -> String {
-    let mut text = String::new();
+    let mut documents = Vec::new();
     for node in 1..=3 {
-        text += &format!(
+        documents.push(format!(
             "apiVersion: v1\nkind: Node\nmetadata: {{name: ip-10-0-{node}-5}}\nstatus: {{addresses: [{{type: InternalIP, address: 10.0.{node}.5}}]}}\n---\n"
-        );
+        ));
         for (app, pod) in [("web", 70), ("client", 80)] {
-            text += &format!(
+            documents.push(format!(
                 "apiVersion: v1\nkind: Pod\nmetadata: {{name: {app}-{node}, namespace: shop, labels: {{app: {app}}}}}\nspec: {{nodeName: ip-10-0-{node}-5, containers: [{{name: main}}]}}\nstatus: {{phase: Running, podIP: 10.0.{node}.{}}}\n---\n",
                 pod + node
-            );
+            ));
         }
     }
-    text + "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {type: NodePort, clusterIP: 172.20.0.10, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}]}\n"
+    documents.concat()
+        + "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {type: NodePort, clusterIP: 172.20.0.10, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}]}\n"
 }
 
 /// With a subnet for each node, with one for all nodes, and with a podCIDR that no pod uses.
