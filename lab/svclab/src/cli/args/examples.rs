@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Examples of commands whose help has no other examples.
-const EXAMPLES: [(&str, [&str; 2]); 18] = [
+const EXAMPLES: [(&str, [&str; 2]); 19] = [
     (
         "run",
         [
@@ -115,6 +115,10 @@ const EXAMPLES: [(&str, [&str; 2]); 18] = [
             "svclab redact objects.yaml --key redact.key --output redacted",
         ],
     ),
+    (
+        "man",
+        ["svclab man man1", "svclab man /usr/local/share/man/man1"],
+    ),
 ];
 
 /// Adds the examples to the help of the commands, before other text.
@@ -148,9 +152,8 @@ mod tests {
                 .as_deref()
                 .and_then(|help| help.split_once("Examples:\n"));
             let (_, examples) = examples.unwrap_or_else(|| panic!("{}", command.get_name()));
-            let lines = examples
-                .lines()
-                .take_while(|line| line.starts_with("  svclab "));
+            let lines = examples.lines().take_while(|line| !line.is_empty());
+            let lines = lines.filter(|line| line.contains("svclab "));
             assert!(lines.count() >= 2, "{}", command.get_name());
         }
         let mut errors = Vec::new();
