@@ -17,8 +17,8 @@ use std::ffi::OsString;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
+use clap::Parser as _;
 use clap::error::ErrorKind as UsageErrorKind;
-use clap::{CommandFactory as _, Parser as _};
 
 use args::{Arguments, Command};
 use cases::{claims, explain, graph, list, plan, run, verify, why};
@@ -75,7 +75,7 @@ fn run_catching_panics(command: impl FnOnce() -> CommandResult) -> u8 {
 /// Returns the description of the command line: its commands, arguments and help.
 #[must_use]
 pub fn command() -> clap::Command {
-    Arguments::command()
+    args::command()
 }
 
 /// Names the argument that is not UTF-8, which clap does not.

@@ -84,9 +84,14 @@ impl Arguments {
     ///
     /// When the arguments are invalid, or request help.
     pub(crate) fn parse_process() -> Result<Self, clap::Error> {
-        let mut matches = examples::with_examples(Self::command()).try_get_matches()?;
+        let mut matches = command().try_get_matches()?;
         Self::from_arg_matches_mut(&mut matches)
     }
+}
+
+/// Returns the command line with the examples of its commands.
+pub(crate) fn command() -> clap::Command {
+    examples::with_examples(Arguments::command())
 }
 
 /// Arguments of every command.
