@@ -205,6 +205,17 @@ missing_for_image() {
     has jq || echo jq
 }
 
+# Sets `suite` and `sources` for mmdebstrap: the release and the package sources of this machine.
+find_debian_sources() {
+    local file
+    # shellcheck disable=SC2034
+    suite=$(. /etc/os-release && printf '%s\n' "$VERSION_CODENAME")
+    sources=()
+    for file in /etc/apt/sources.list /etc/apt/sources.list.d/debian.*; do
+        [[ ! -s $file ]] || sources+=("$file")
+    done
+}
+
 # Real kube-proxy that rules are compared with: its version, the version of its source package in
 # Debian, and the version of Go that builds it.
 kube_proxy=v1.20.2
