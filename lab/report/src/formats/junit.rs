@@ -262,6 +262,12 @@ mod tests {
         insta::assert_snapshot!(render_run(Format::Junit, Options::default()));
     }
 
+    fn xml_of(results: &Results) -> String {
+        let (document, options) = (Document::from(results), Options::default());
+        let report = report(&document, Duration::ZERO, CaseRenderer::new(&options));
+        report.to_string().unwrap()
+    }
+
     #[test]
     fn report_certificate_is_a_test() {
         for (certificate, failures) in [
@@ -270,14 +276,7 @@ mod tests {
         ] {
             let mut results = Results::new(std::collections::BTreeMap::new(), Vec::new());
             results.certificate = Some(certificate);
-            let options = Options::default();
-            let xml = report(
-                &Document::from(&results),
-                Duration::ZERO,
-                CaseRenderer::new(&options),
-            )
-            .to_string()
-            .unwrap();
+            let xml = xml_of(&results);
             let read = Report::deserialize_from_str(&xml).unwrap();
             assert_eq!((read.tests, read.failures), (1, failures), "{xml}");
         }
@@ -290,14 +289,7 @@ mod tests {
             vec![fixture::passed("lab/a")],
         );
         results.interrupted = true;
-        let options = Options::default();
-        let xml = report(
-            &Document::from(&results),
-            Duration::ZERO,
-            CaseRenderer::new(&options),
-        )
-        .to_string()
-        .unwrap();
+        let xml = xml_of(&results);
         let read = Report::deserialize_from_str(&xml).unwrap();
         assert_eq!((read.tests, read.errors), (2, 1), "{xml}");
         insta::assert_snapshot!(xml);
