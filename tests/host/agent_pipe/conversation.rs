@@ -155,6 +155,7 @@ impl Conversation {
             lab,
             plan,
             accepts_changes: false,
+            is_profiled: false,
         });
         match self.recv_answer() {
             Event::Built {

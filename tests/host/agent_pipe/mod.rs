@@ -219,6 +219,7 @@ fn agent_invalid_request_keeps_other_labs() {
             lab: 2,
             plan: Box::default(),
             accepts_changes: false,
+            is_profiled: false,
         });
         assert_eq!(fault_of(agent.recv_answer()), (2, FailureKind::Bug));
 
@@ -229,6 +230,7 @@ fn agent_invalid_request_keeps_other_labs() {
             lab: 3,
             plan: Box::new(wrong),
             accepts_changes: false,
+            is_profiled: false,
         });
         let Event::Failed { lab: 3, failure } = agent.recv_answer() else {
             panic!("the agent accepted an unknown option");

@@ -26,7 +26,7 @@ use crate::program;
 use crate::program::background::BackgroundProgram;
 use crate::rules;
 use crate::rules::loader::Loaders;
-use crate::runtime::failure;
+use crate::runtime::{failure, profile};
 use crate::sandbox::tenant::Tenant;
 use crate::servers::api::Api;
 use crate::servers::{health, server};
@@ -34,6 +34,7 @@ use crate::watch::timestamps::TimestampGuard;
 use svclab_model::evidence::{Evidence, RejectedRequest};
 use svclab_model::plan::Mode;
 use svclab_model::plan::{Namespace, Plan, Server};
+use svclab_model::protocol::profile::Phase;
 use svclab_model::protocol::{BackendHealthChange, Failure, ProgramOutput, ProgramStatus};
 
 /// Running lab. Dropping the value removes the lab from the kernel.
@@ -84,6 +85,7 @@ impl RunningLab {
         step: &impl Fn(String),
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<Self, Failure> {
+        let creating = profile::span(Phase::Namespaces);
         let timestamps = TimestampGuard::enable();
         let tenant = Tenant::new().map_err(|error| failure::cannot_prepare_programs(&error))?;
         let ports = Rc::default();
@@ -91,12 +93,20 @@ impl RunningLab {
         let mut built: Vec<(NetNs, NamespaceNetlink)> = Vec::with_capacity(plan.namespaces.len());
         let mut started_loads = Vec::with_capacity(plan.namespaces.len());
         let mut waiting = 0;
+        drop(creating);
         for namespace in &plan.namespaces {
+            let creating = profile::span(Phase::Namespaces);
             let ns = create_namespace(&tenant, &ports, &namespace.name)?;
+            drop(creating);
+            let writing = profile::span(Phase::Sysctls);
             let sysctls = namespace.sysctls.iter();
             let of_namespace = sysctls.filter(|setting| setting.link.is_none());
             sysctl::write(&ns, &namespace.name, of_namespace)?;
+            drop(writing);
+            let creating = profile::span(Phase::Namespaces);
             let wire = NamespaceNetlink::open(&ns, namespace).await?;
+            drop(creating);
+            let _starting = profile::span(Phase::ProgramStarts);
             let queue_is_full = waiting >= rules::MAX_PARALLEL;
             let loads = rules::prepare(&ns, namespace, stays_running, queue_is_full)?;
             waiting += loads.count_waiting();
@@ -104,7 +114,10 @@ impl RunningLab {
             built.push((ns, wire));
         }
         step("create its interfaces".to_owned());
+        let linking = profile::span(Phase::Links);
         links::make_links(&built, &plan.namespaces).await?;
+        drop(linking);
+        let writing = profile::span(Phase::Sysctls);
         for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
             sysctl::write(
                 ns,
@@ -112,25 +125,35 @@ impl RunningLab {
                 sysctl::interface_sysctls(&namespace.sysctls),
             )?;
         }
+        drop(writing);
+        let addressing = profile::span(Phase::Addresses);
         for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
             wire.bring_up(namespace).await?;
         }
+        drop(addressing);
+        let carrying = profile::span(Phase::Carrier);
         for bridged in [false, true] {
             for ((ns, wire), namespace) in built.iter().zip(&plan.namespaces) {
                 wire.wait_for_carrier(ns, namespace, &plan.namespaces, bridged)
                     .await?;
             }
         }
+        drop(carrying);
         step("add its routes and neighbours".to_owned());
+        let routing = profile::span(Phase::Routes);
         for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
             wire.add_routes(namespace).await?;
             wire.add_routing_rules(namespace).await?;
         }
+        drop(routing);
+        let balancing = profile::span(Phase::Ipvs);
         for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
             ipvs::add(ns, namespace).await?;
             accounting::create(ns, &namespace.name, &namespace.accounting)?;
         }
+        drop(balancing);
         step("load its rules".to_owned());
+        let loading = profile::span(Phase::Rules);
         let loads = started_loads.into_iter().map(rules::load);
         let loaders: Vec<Loaders> = stream::iter(loads)
             .buffered(rules::MAX_PARALLEL)
@@ -144,7 +167,9 @@ impl RunningLab {
             .map(|namespace| namespace.name.clone())
             .zip(namespaces)
             .collect();
+        drop(loading);
         step("start its servers".to_owned());
+        let serving = profile::span(Phase::Servers);
         let servers = plan
             .servers
             .iter()
@@ -169,12 +194,15 @@ impl RunningLab {
             synced_ms: BTreeMap::new(),
             _timestamps: timestamps,
         };
+        drop(serving);
         if !lab.plan.kube_proxies.is_empty() {
             step("wait for the rules of its kube-proxies".to_owned());
+            let _span = profile::span(Phase::KubeProxies);
             real_proxy::start(&mut lab).await?;
         }
         if !lab.plan.commands.is_empty() {
             step("run its `byHand` commands".to_owned());
+            let _span = profile::span(Phase::Commands);
             lab.changes_by_itself = node_commands::run_commands(&lab).await?;
         }
         lab.start_health_checks(step, on_health_change).await?;
@@ -191,6 +219,7 @@ impl RunningLab {
             return Ok(());
         }
         step("check the backends of its load balancers".to_owned());
+        let _span = profile::span(Phase::HealthChecks);
         health::start_checks(
             &self.plan.health,
             &self.namespaces,

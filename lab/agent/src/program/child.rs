@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
 use crate::runtime::poll;
+use crate::runtime::profile::ProgramSpan;
 use crate::sandbox::reaper;
 
 /// Bytes per read.
@@ -30,6 +31,7 @@ pub(crate) struct Child {
     /// Readable once the program has exited.
     descriptor: AsyncFd<OwnedFd>,
     status: Option<ExitStatus>,
+    profiled: Option<ProgramSpan>,
 }
 
 impl Child {
@@ -38,6 +40,7 @@ impl Child {
         process: Pid,
         descriptor: OwnedFd,
         streams: Option<[OwnedFd; 3]>,
+        profiled: Option<ProgramSpan>,
     ) -> io::Result<Self> {
         let (mut stdin, mut stdout, mut stderr) = (None, None, None);
         reaper::reap();
@@ -48,6 +51,7 @@ impl Child {
             process,
             descriptor: poll::register(descriptor)?,
             status: None,
+            profiled,
         };
         if let Some([input, output, errors]) = streams {
             stdin = Some(ChildStdin::from_std(input.into())?);
@@ -129,7 +133,8 @@ impl Child {
     /// Stores the exit status if the program has exited.
     fn try_wait(&mut self) -> io::Result<()> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
-        let status = match waitid(Id::Pid(self.process), flags) {
+        let collect = || waitid(Id::Pid(self.process), flags);
+        let status = match ProgramSpan::record(self.profiled.as_ref(), collect) {
             Ok(WaitStatus::Exited(_, code)) => ExitStatus::from_raw((code & 0xff) << 8),
             Ok(WaitStatus::Signaled(_, signal, _)) => ExitStatus::from_raw(signal as i32),
             Ok(_) | Err(Errno::EINTR) => return Ok(()),

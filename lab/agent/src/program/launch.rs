@@ -16,6 +16,7 @@ use nix::unistd::pipe2;
 
 use crate::net::netns::NetNs;
 use crate::program::child::Child;
+use crate::runtime::profile::ProgramSpan;
 use crate::sandbox::child_task::{ChildTask, ChildWork, clone_into};
 
 /// Program to start.
@@ -90,7 +91,9 @@ impl Launch {
                 LaunchError::Namespace(error)
             });
         }
-        Child::new(process, descriptor, streams.into_agent_ends()).map_err(LaunchError::Program)
+        let profiled = ProgramSpan::start(&self.program);
+        Child::new(process, descriptor, streams.into_agent_ends(), profiled)
+            .map_err(LaunchError::Program)
     }
 }
 

@@ -9,5 +9,6 @@ pub(crate) mod kernel_file;
 pub(crate) mod max_wait;
 pub mod poll;
 pub(crate) mod process_clock;
+pub(crate) mod profile;
 pub(crate) mod softnet;
 pub(crate) mod stream;

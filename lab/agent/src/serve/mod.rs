@@ -20,11 +20,12 @@ use crate::net::netns::NetNs;
 use crate::program;
 use crate::runtime::client_stream::{SendToClient, failed_message};
 use crate::runtime::stream::Stream;
-use crate::runtime::{failure, heap};
+use crate::runtime::{failure, heap, profile};
 use crate::sandbox::clock;
 use crate::sandbox::tenant::Tenant;
 use crate::serve::streams::Streams;
 use crate::watch::environment;
+use svclab_model::protocol::profile::Phase;
 use svclab_model::protocol::stream::StreamId;
 use svclab_model::protocol::{
     BackendHealthChange, Event, Failure, FailureKind, LabId, Request, VERSION, event_framing,
@@ -38,7 +39,9 @@ pub(crate) async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     let mut events = FramedWrite::new(Stream::new(output)?, event_framing());
     let writing = tokio::task::spawn_local(async move {
         while let Some(event) = events_receiver.recv().await {
+            let serializing = profile::span(Phase::Serialize);
             let text = serde_json::to_vec(&event)?;
+            drop(serializing);
             let text = match event.lab() {
                 Some(lab) if text.len() > event.max_size() => {
                     serde_json::to_vec(&too_large(lab, text.len(), event.max_size()))?
@@ -69,7 +72,13 @@ pub(crate) async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     let labs: Labs = Rc::default();
     let graveyard = Rc::default();
     while let Some(request) = requests.next().await {
-        let request: Request = serde_json::from_slice(&request?)?;
+        let request = request?;
+        let parsing = profile::Start::now();
+        let request: Request = serde_json::from_slice(&request)?;
+        if let Request::Build { is_profiled, .. } = request {
+            profile::enable(is_profiled);
+            parsing.record(Phase::Parse);
+        }
         match (&request, request.lab()) {
             (Request::SetClock { now, seed }, _) => {
                 clock::set_clock(*now)?;
@@ -318,7 +327,12 @@ async fn handle_request(
             lab: id,
             evidence: Box::new(lab.probe(step, on_health_change).await?),
         },
+        Request::TakeProfile { .. } => Event::Profiled {
+            lab: id,
+            profile: profile::take(),
+        },
         Request::Change { delta, .. } => {
+            let _span = profile::span(Phase::Change);
             lab.apply_delta(*delta, step, on_health_change).await?;
             Event::Changed { lab: id }
         }

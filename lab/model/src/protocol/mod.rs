@@ -6,6 +6,7 @@
 
 #[cfg(feature = "framing")]
 pub mod frame;
+pub mod profile;
 pub mod stream;
 
 use std::collections::BTreeMap;
@@ -18,10 +19,11 @@ use crate::evidence::{Environment, Evidence, RejectedRequest};
 use crate::plan::{Delta, Plan};
 #[cfg(feature = "framing")]
 pub use frame::{event_framing, read_event, request_framing};
+use profile::Profile;
 use stream::{FromStream, StreamId, StreamRequest, ToStream};
 
 /// Version of the protocol. Both ends must use the same version.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Number that the front end assigns to a lab of an agent.
 pub type LabId = u32;
@@ -50,6 +52,15 @@ pub enum Request {
         /// and wait for more input.
         #[serde(default)]
         accepts_changes: bool,
+        /// Whether the agent measures its work for [`Request::TakeProfile`].
+        #[serde(default)]
+        is_profiled: bool,
+    },
+    /// Returns the costs that the agent measured since [`Request::Build`] or the previous profile.
+    /// Answered by [`Event::Profiled`].
+    TakeProfile {
+        /// Lab number.
+        lab: LabId,
     },
     /// Changes a running lab. Answered by [`Event::Changed`] or [`Event::Failed`]. After a failure
     /// the lab is in an undefined state and cannot be used further.
@@ -193,6 +204,7 @@ impl Request {
         match self {
             Self::SetClock { .. } | Self::Ping => None,
             Self::Build { lab, .. }
+            | Self::TakeProfile { lab }
             | Self::Change { lab, .. }
             | Self::ResetConnections { lab }
             | Self::Probe { lab }
@@ -246,6 +258,13 @@ pub enum Event {
         /// written their rules.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         refused: Vec<RejectedRequest>,
+    },
+    /// Answer to [`Request::TakeProfile`].
+    Profiled {
+        /// Lab number.
+        lab: LabId,
+        /// Measured costs.
+        profile: Profile,
     },
     /// The lab has been changed.
     Changed {
@@ -345,6 +364,7 @@ impl Event {
             Self::Ready { .. } | Self::Alive | Self::StartFailed { .. } => None,
             Self::Step { lab, .. }
             | Self::Built { lab, .. }
+            | Self::Profiled { lab, .. }
             | Self::Changed { lab }
             | Self::ConnectionsReset { lab }
             | Self::Probed { lab, .. }

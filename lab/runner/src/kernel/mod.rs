@@ -16,7 +16,7 @@ mod retry;
 
 pub use agent::Agent;
 pub use agent::program as agent_program;
-pub use agent::session::Session;
+pub use agent::session::{BuildOptions, Session};
 pub use agent::stream::{StreamHandle, StreamOpener};
 pub use choice::KernelChoice;
 pub use choose::{Kernel, KernelSelector};

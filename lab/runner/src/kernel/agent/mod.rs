@@ -24,7 +24,7 @@ use tokio_util::codec::{FramedRead, FramedWrite};
 use super::error::{KernelError, LostAgent, SILENCE_PREFIXES};
 use super::out_of_memory;
 use audience::Dispatcher;
-use session::Session;
+use session::{BuildOptions, Session};
 use svclab_diagnostic::printable::format_beginning;
 use svclab_model::evidence::Environment;
 use svclab_model::plan::Plan;
@@ -256,7 +256,7 @@ impl Agent {
     ///
     /// When the agent cannot build the plan or was lost.
     pub async fn build(&self, plan: Plan) -> Result<Session, KernelError> {
-        self.build_lab(plan, false).await
+        self.build_with(plan, BuildOptions::default()).await
     }
 
     /// Builds a plan that will be changed. The programs that load its rules keep running and wait
@@ -266,13 +266,26 @@ impl Agent {
     ///
     /// When the agent cannot build the plan or was lost.
     pub async fn build_changeable(&self, plan: Plan) -> Result<Session, KernelError> {
-        self.build_lab(plan, true).await
+        let options = BuildOptions {
+            accepts_changes: true,
+            ..BuildOptions::default()
+        };
+        self.build_with(plan, options).await
     }
 
-    async fn build_lab(&self, plan: Plan, is_changeable: bool) -> Result<Session, KernelError> {
+    /// Builds a plan with options. The lab runs until the session is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When the agent cannot build the plan or was lost.
+    pub async fn build_with(
+        &self,
+        plan: Plan,
+        options: BuildOptions,
+    ) -> Result<Session, KernelError> {
         let (id, receiver) = self.link.shared().audience.add_lab();
         let mut session = Session::new(self.clone(), id, receiver, &plan);
-        session.build(plan, is_changeable).await?;
+        session.build(plan, options).await?;
         Ok(session)
     }
 }

@@ -16,6 +16,7 @@ use svclab_agent::drops::TraceError;
 use svclab_diagnostic::printable::format_beginning;
 use svclab_model::evidence::{DropEvidence, Evidence, RejectedRequest};
 use svclab_model::plan::{Delta, Plan, Stage};
+use svclab_model::protocol::profile::Profile;
 use svclab_model::protocol::{
     BackendHealthChange, Event, LabId, ProgramOutput, ProgramStatus, Request,
 };
@@ -57,6 +58,16 @@ impl Drop for Session {
     }
 }
 
+/// Properties of a lab that do not belong to its plan.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BuildOptions {
+    /// Whether [`Session::change`] follows. If so, the programs that load rules keep running and
+    /// wait for more.
+    pub accepts_changes: bool,
+    /// Whether [`Session::take_profile`] follows, so that the agent measures its work.
+    pub is_profiled: bool,
+}
+
 impl Session {
     pub(super) fn new(agent: Agent, lab: LabId, events: SessionReceiver, plan: &Plan) -> Self {
         Self {
@@ -81,12 +92,13 @@ impl Session {
     pub(super) async fn build(
         &mut self,
         plan: Plan,
-        is_changeable: bool,
+        options: BuildOptions,
     ) -> Result<(), KernelError> {
         self.agent.link.send(Request::Build {
             lab: self.lab,
             plan: Box::new(plan),
-            accepts_changes: is_changeable,
+            accepts_changes: options.accepts_changes,
+            is_profiled: options.is_profiled,
         });
         match self.answer(self.max_command_time + HANG_TIMEOUT).await? {
             Event::Built {
@@ -140,6 +152,20 @@ impl Session {
         });
         match self.answer(HANG_TIMEOUT).await? {
             Event::Changed { .. } => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Returns the costs that the agent measured since the lab was built with
+    /// [`BuildOptions::is_profiled`], or since the previous profile.
+    ///
+    /// # Errors
+    ///
+    /// When the agent was lost.
+    pub async fn take_profile(&mut self) -> Result<Profile, KernelError> {
+        self.agent.link.send(Request::TakeProfile { lab: self.lab });
+        match self.answer(HANG_TIMEOUT).await? {
+            Event::Profiled { profile, .. } => Ok(profile),
             other => Err(self.unexpected(&other)),
         }
     }
