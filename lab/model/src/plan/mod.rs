@@ -298,6 +298,12 @@ impl Namespace {
 }
 
 impl Plan {
+    /// Whether programs of the user run in the lab: real kube-proxies and `byHand` commands.
+    #[must_use]
+    pub fn runs_user_programs(&self) -> bool {
+        !self.kube_proxies.is_empty() || !self.commands.is_empty()
+    }
+
     /// Returns the namespace with a name. `None` if the plan has no such namespace.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {

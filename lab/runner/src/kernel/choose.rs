@@ -30,6 +30,12 @@ pub enum Kernel {
 }
 
 impl Kernel {
+    /// Whether the kernel runs in a guest.
+    #[must_use]
+    pub const fn is_guest(&self) -> bool {
+        matches!(self, Self::Guest(_))
+    }
+
     /// Starts an agent and waits until it is ready.
     ///
     /// # Errors

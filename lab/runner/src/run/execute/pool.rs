@@ -1,5 +1,9 @@
 //! Manages the agents of a run: a separate pool for each lab file and each kernel that its cases
 //! need. What programs of one lab do to their agent therefore does not affect other labs.
+//!
+//! The cases without programs of the user share the guests of a kernel. QEMU without KVM translates
+//! the code of a guest when it first runs, so that the first case of each guest takes much longer
+//! than later ones.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +39,10 @@ pub struct Pools {
     agents: usize,
     /// Number of cases by lab file.
     cases: BTreeMap<String, usize>,
+    /// Number of cases that can share guests.
+    shareable_cases: usize,
+    /// Whether labs keep running after their cases, so that the user can run programs in them.
+    keeps_labs: bool,
     state: Mutex<PoolState>,
     tools: Tools,
 }
@@ -42,8 +50,8 @@ pub struct Pools {
 #[derive(Default)]
 struct PoolState {
     limits: BTreeMap<KernelKey, Arc<KernelLimits>>,
-    /// Pools that cases hold. Agents end when the last case drops its pool.
-    pools: BTreeMap<(KernelKey, String), Weak<Pool>>,
+    /// Pools that cases hold, by kernel and lab file; `None` is the pool that labs share. Agents end when the last case drops its pool.
+    pools: BTreeMap<(KernelKey, Option<String>), Weak<Pool>>,
     /// Pool that was requested last. The next case often belongs to the same lab.
     last: Option<Arc<Pool>>,
 }
@@ -79,6 +87,11 @@ impl Pools {
                 *counted.entry(lab_file(case)).or_default() += 1;
                 counted
             }),
+            shareable_cases: cases
+                .iter()
+                .filter(|case| !case.plan.runs_user_programs())
+                .count(),
+            keeps_labs: options.keep,
             state: Mutex::default(),
             tools: Tools::default(),
         }
@@ -92,11 +105,14 @@ impl Pools {
     pub async fn pools_for_case(&self, prepared: &Prepared) -> Result<Vec<Arc<Pool>>, KernelError> {
         let kernels = self.kernels.for_plan(&prepared.plan).await?;
         let needs = prepared.plan.memory_kib();
-        let file = lab_file(prepared);
+        let shares_guests = !self.keeps_labs && !prepared.plan.runs_user_programs();
         let mut state = self.state.lock().await;
         let pools: Vec<_> = kernels
             .into_iter()
-            .map(|kernel| self.pool(&mut state, kernel, &file))
+            .map(|kernel| {
+                let lab = (!shares_guests || !kernel.is_guest()).then(|| lab_file(prepared));
+                self.pool(&mut state, kernel, lab)
+            })
             .collect();
         state.last = pools.last().map(Arc::clone);
         for pool in &pools {
@@ -105,18 +121,22 @@ impl Pools {
         Ok(pools)
     }
 
-    /// Returns the pool of a lab file in a kernel. Creates the pool if no case holds one.
-    fn pool(&self, state: &mut PoolState, kernel: Kernel, file: &str) -> Arc<Pool> {
+    /// Returns the pool of a lab file in a kernel, or with `None` the pool that labs share. Creates
+    /// the pool if no case holds one.
+    fn pool(&self, state: &mut PoolState, kernel: Kernel, lab: Option<String>) -> Arc<Pool> {
+        let cases = match &lab {
+            Some(file) => self.cases.get(file).copied().unwrap_or(1),
+            None => self.shareable_cases,
+        };
         let (release, standing) = kernel.key();
         let key = (release.to_owned(), standing);
         let share = state.limits.entry(key.clone());
         let share = share.or_insert_with(|| Arc::new(KernelLimits::new(&kernel, self.agents)));
         let share = Arc::clone(share);
-        let weak_pool = state.pools.entry((key, file.to_owned())).or_default();
+        let weak_pool = state.pools.entry((key, lab)).or_default();
         if let Some(pool) = weak_pool.upgrade() {
             return pool;
         }
-        let cases = self.cases.get(file).copied().unwrap_or(1);
         let agents = agents_per_lab(self.agents, cases, self.cases.values().sum());
         let pool = Arc::new(Pool::new(kernel, agents, share, Arc::clone(&self.tools)));
         *weak_pool = Arc::downgrade(&pool);
@@ -150,7 +170,7 @@ impl KernelLimits {
     fn new(kernel: &Kernel, agents: usize) -> Self {
         let memory = kernel.lab_memory();
         let semaphore = |permits| Arc::new(Semaphore::new(permits));
-        let is_guest = matches!(kernel, Kernel::Guest(_));
+        let is_guest = kernel.is_guest();
         Self {
             memory,
             memory_permits: (!is_guest).then(|| semaphore(memory_permits(memory))),
