@@ -159,7 +159,9 @@ fn table(runs: &[Run]) -> Table {
             .iter()
             .filter_map(|run| {
                 let same = |(other, _): &&(String, Cost)| other == name;
-                run.get(index).filter(same).or_else(|| run.iter().find(same))
+                run.get(index)
+                    .filter(same)
+                    .or_else(|| run.iter().find(same))
             })
             .map(|(_, cost)| *cost)
             .collect();

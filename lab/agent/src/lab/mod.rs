@@ -104,7 +104,7 @@ impl RunningLab {
             sysctl::write(&ns, &namespace.name, of_namespace)?;
             drop(writing);
             let creating = profile::span(Phase::Namespaces);
-            let wire = NamespaceNetlink::open(&ns, namespace).await?;
+            let wire = NamespaceNetlink::open(&ns, namespace)?;
             drop(creating);
             let _starting = profile::span(Phase::ProgramStarts);
             let queue_is_full = waiting >= rules::MAX_PARALLEL;
@@ -115,7 +115,7 @@ impl RunningLab {
         }
         step("create its interfaces".to_owned());
         let linking = profile::span(Phase::Links);
-        links::make_links(&built, &plan.namespaces).await?;
+        links::make_links(&built, &plan.namespaces)?;
         drop(linking);
         let writing = profile::span(Phase::Sysctls);
         for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
@@ -128,7 +128,7 @@ impl RunningLab {
         drop(writing);
         let addressing = profile::span(Phase::Addresses);
         for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
-            wire.bring_up(namespace).await?;
+            wire.bring_up(namespace)?;
         }
         drop(addressing);
         let carrying = profile::span(Phase::Carrier);
@@ -142,8 +142,8 @@ impl RunningLab {
         step("add its routes and neighbours".to_owned());
         let routing = profile::span(Phase::Routes);
         for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
-            wire.add_routes(namespace).await?;
-            wire.add_routing_rules(namespace).await?;
+            wire.add_routes(namespace)?;
+            wire.add_routing_rules(namespace)?;
         }
         drop(routing);
         let balancing = profile::span(Phase::Ipvs);

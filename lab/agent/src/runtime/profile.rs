@@ -86,7 +86,11 @@ impl ProgramSpan {
     /// Measures the program at a path from now on. `None` unless the profile is enabled.
     pub(crate) fn start(path: &std::path::Path) -> Option<Self> {
         is_enabled().then(|| Self {
-            program: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            program: path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
             started: Instant::now(),
         })
     }

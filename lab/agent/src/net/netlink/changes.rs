@@ -133,6 +133,6 @@ impl NamespaceNetlink {
             forwarding: change.forwarding.add.clone(),
             ..Namespace::default()
         };
-        self.add_routes(&new).await
+        self.add_routes(&new)
     }
 }

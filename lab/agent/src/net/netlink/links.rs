@@ -5,14 +5,15 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use ipnetwork::IpNetwork;
-use netlink_packet_route::AddressFamily;
-use netlink_packet_route::link::{InfoBridgePort, InfoData, InfoVeth};
+use netlink_packet_route::link::{InfoBridgePort, InfoData, InfoVeth, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 use rtnetlink::{
     LinkBridge, LinkBridgePort, LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVxlan,
 };
 
-use super::{LOOPBACK, NamespaceNetlink, StepResult as _, errno, step_failure};
+use super::batch::{Batch, CREATE};
+use super::{LOOPBACK, NamespaceNetlink, StepResult as _, errno, set_up, step_failure};
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
 use svclab_model::plan::{Link, LinkKind, Namespace, PortSettings};
@@ -20,45 +21,54 @@ use svclab_model::protocol::{Failure, IP_ADDR};
 
 impl NamespaceNetlink {
     /// Attaches ports to their bridges, adds addresses, and brings all interfaces up.
-    pub(crate) async fn bring_up(&self, plan: &Namespace) -> Result<(), Failure> {
+    pub(crate) fn bring_up(&self, plan: &Namespace) -> Result<(), Failure> {
+        let mut batch = Batch::new(self);
         for link in &plan.links {
             let index = self.index(plan, &link.name)?;
             if let Some(bridge) = &link.bridge {
-                self.attach_to_bridge(plan, link, index, bridge).await?;
+                self.attach_to_bridge(&mut batch, plan, link, bridge)?;
             }
-            self.add_addresses(plan, &link.addresses, index, &link.name)
-                .await?;
+            self.add_addresses(&mut batch, plan, &link.addresses, index, &link.name);
         }
-        self.add_addresses(plan, &plan.loopback, LOOPBACK, "lo")
-            .await?;
+        self.add_addresses(&mut batch, plan, &plan.loopback, LOOPBACK, "lo");
         for link in plan.links.iter().filter(|link| !link.down) {
             let index = self.index(plan, &link.name)?;
-            self.set_link_up(index)
-                .await
-                .in_step(&plan.name, format_args!("bring up {}", link.name))?;
+            batch.push(set_up(index), 0, |error| {
+                step_failure(&plan.name, format_args!("bring up {}", link.name), &error)
+            });
         }
-        Ok(())
+        batch.send()
     }
 
-    async fn attach_to_bridge(
+    fn attach_to_bridge<'n>(
         &self,
-        plan: &Namespace,
-        link: &Link,
-        index: u32,
-        bridge: &str,
+        batch: &mut Batch<'n>,
+        plan: &'n Namespace,
+        link: &'n Link,
+        bridge: &'n str,
     ) -> Result<(), Failure> {
+        let index = self.index(plan, &link.name)?;
         let controller = self.index(plan, bridge)?;
         let port = LinkUnspec::new_with_index(index).controller(controller);
-        let result = self.handle.link().set(port.build()).execute().await;
-        let step = format_args!("attach {} to bridge {bridge}", link.name);
-        result.in_step(&plan.name, step)?;
+        batch.push(
+            RouteNetlinkMessage::SetLink(port.build()),
+            0,
+            move |error| {
+                let step = format_args!("attach {} to bridge {bridge}", link.name);
+                step_failure(&plan.name, step, &error)
+            },
+        );
         if !link.port.is_default() {
-            self.set_port(plan, &link.name, index, link.port).await?;
+            let port = port_message(index, link.port);
+            batch.push(RouteNetlinkMessage::NewLink(port), 0, move |error| {
+                let step = format_args!("set{} on bridge port {}", link.port, link.name);
+                step_failure(&plan.name, step, &error)
+            });
         }
         Ok(())
     }
 
-    /// Writes the settings of a bridge port. A kernel before v5.16 ignores `locked`.
+    /// Writes the settings of a bridge port.
     pub(super) async fn set_port(
         &self,
         plan: &Namespace,
@@ -66,13 +76,8 @@ impl NamespaceNetlink {
         index: u32,
         settings: PortSettings,
     ) -> Result<(), Failure> {
-        let port = LinkBridgePort::new(index)
-            .hairpin(settings.hairpin)
-            .learning(settings.learning)
-            .flood(settings.flood)
-            .append_info_data(InfoBridgePort::Isolated(settings.isolated))
-            .append_info_data(InfoBridgePort::Locked(settings.locked));
-        let result = self.handle.link().set_port(port.build()).execute().await;
+        let port = port_message(index, settings);
+        let result = self.handle.link().set_port(port).execute().await;
         let step = format_args!("set{settings} on bridge port {name}");
         result.in_step(&plan.name, step)
     }
@@ -91,25 +96,39 @@ impl NamespaceNetlink {
         result.in_step(&plan.name, step)
     }
 
-    async fn add_addresses(
+    fn add_addresses<'n>(
         &self,
-        plan: &Namespace,
-        addresses: &[IpNetwork],
+        batch: &mut Batch<'n>,
+        plan: &'n Namespace,
+        addresses: &'n [IpNetwork],
         index: u32,
-        link: &str,
-    ) -> Result<(), Failure> {
+        link: &'n str,
+    ) {
         for address in addresses {
-            let handle = self.handle.address();
-            let added = handle.add(index, address.ip(), address.prefix());
-            added.execute().await.in_step_of(
-                &plan.name,
-                format_args!("add address {address} to {link}"),
-                IP_ADDR,
-                format_args!("{address} dev {link}"),
-            )?;
+            let mut request = self
+                .handle
+                .address()
+                .add(index, address.ip(), address.prefix());
+            let message = RouteNetlinkMessage::NewAddress(request.message_mut().clone());
+            batch.push(message, CREATE, move |error| {
+                let step = format_args!("add address {address} to {link}");
+                let line = format!("{address} dev {link}");
+                let failure = step_failure(&plan.name, step, &error);
+                failure::with_rejected_input(failure, &plan.name, IP_ADDR, line)
+            });
         }
-        Ok(())
     }
+}
+
+/// Returns the request for the settings of a bridge port. A kernel before v5.16 ignores `locked`.
+fn port_message(index: u32, settings: PortSettings) -> LinkMessage {
+    LinkBridgePort::new(index)
+        .hairpin(settings.hairpin)
+        .learning(settings.learning)
+        .flood(settings.flood)
+        .append_info_data(InfoBridgePort::Isolated(settings.isolated))
+        .append_info_data(InfoBridgePort::Locked(settings.locked))
+        .build()
 }
 
 /// Creates every interface of every namespace: bridges, veth pairs between namespaces, tunnels. All
@@ -118,7 +137,7 @@ impl NamespaceNetlink {
 /// # Errors
 ///
 /// When the kernel rejects an interface, or the plan contains only one end of a veth pair.
-pub(crate) async fn make_links(
+pub(crate) fn make_links(
     namespaces: &[(NetNs, NamespaceNetlink)],
     plans: &[Namespace],
 ) -> Result<(), Failure> {
@@ -129,6 +148,7 @@ pub(crate) async fn make_links(
         .collect();
     for (position, plan) in plans.iter().enumerate() {
         let netlink = &namespaces[position].1;
+        let mut batch = Batch::new(netlink);
         for link in &plan.links {
             let index = netlink.index(plan, &link.name)?;
             let request = match &link.kind {
@@ -182,9 +202,11 @@ pub(crate) async fn make_links(
                         .build()
                 }
             };
-            let result = netlink.handle.link().add(request).execute().await;
-            result.map_err(|error| cannot_create_link(&plan.name, link, &error))?;
+            batch.push(RouteNetlinkMessage::NewLink(request), CREATE, |error| {
+                cannot_create_link(&plan.name, link, &error)
+            });
         }
+        batch.send()?;
     }
     Ok(())
 }

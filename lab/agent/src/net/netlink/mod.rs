@@ -1,6 +1,7 @@
 //! Configures interfaces, addresses, routes and neighbours over netlink. Each namespace has one
 //! socket, and one thread drives all of them.
 
+mod batch;
 mod carrier;
 mod changes;
 mod lifetimes;
@@ -11,12 +12,15 @@ mod routes;
 use std::collections::HashMap;
 use std::fmt::Display;
 
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::Socket;
 use nix::errno::Errno;
 use rtnetlink::{Handle, LinkUnspec};
 use tokio::task::JoinHandle;
 
 pub(crate) use carrier::LinkChanges;
 
+use self::batch::Batch;
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
 use svclab_model::plan::Namespace;
@@ -34,6 +38,8 @@ const FIRST_INDEX: u32 = 100;
 pub(crate) struct NamespaceNetlink {
     pub(crate) handle: Handle,
     driver: JoinHandle<()>,
+    /// Socket for requests that are sent together.
+    batches: Socket,
     indexes: HashMap<String, u32>,
 }
 
@@ -45,9 +51,10 @@ impl Drop for NamespaceNetlink {
 
 impl NamespaceNetlink {
     /// Opens a netlink socket in a namespace and brings its loopback interface up.
-    pub(crate) async fn open(ns: &NetNs, plan: &Namespace) -> Result<Self, Failure> {
-        let (connection, handle, _) = ns
-            .enter(rtnetlink::new_connection)
+    pub(crate) fn open(ns: &NetNs, plan: &Namespace) -> Result<Self, Failure> {
+        let open = || Ok((rtnetlink::new_connection()?, batch::open_socket()?));
+        let ((connection, handle, _), batches) = ns
+            .enter(open)
             .and_then(|opened| opened)
             .map_err(|error| failure::cannot_enter(&plan.name, &error))?;
         let driver = tokio::task::spawn_local(connection);
@@ -61,12 +68,14 @@ impl NamespaceNetlink {
         let netlink = Self {
             handle,
             driver,
+            batches,
             indexes,
         };
-        netlink
-            .set_link_up(LOOPBACK)
-            .await
-            .in_step(&plan.name, "bring up lo")?;
+        let mut batch = Batch::new(&netlink);
+        batch.push(set_up(LOOPBACK), 0, |error| {
+            step_failure(&plan.name, "bring up lo", &error)
+        });
+        batch.send()?;
         Ok(netlink)
     }
 
@@ -79,11 +88,6 @@ impl NamespaceNetlink {
         })
     }
 
-    async fn set_link_up(&self, index: u32) -> Result<(), rtnetlink::Error> {
-        let up = LinkUnspec::new_with_index(index).up().build();
-        self.handle.link().set(up).execute().await
-    }
-
     /// Returns the names of the interfaces by index.
     pub(crate) fn names(&self) -> HashMap<u32, String> {
         self.indexes
@@ -93,36 +97,20 @@ impl NamespaceNetlink {
     }
 }
 
+/// Returns the request that sets an interface up.
+fn set_up(index: u32) -> RouteNetlinkMessage {
+    RouteNetlinkMessage::SetLink(LinkUnspec::new_with_index(index).up().build())
+}
+
 /// Conversion of the kernel's response to the failure of a step.
 pub(crate) trait StepResult<T> {
     /// Describes an error as the failure of `step`, such as "bring up lo", in a namespace.
     fn in_step(self, namespace: &str, step: impl Display) -> Result<T, Failure>;
-
-    /// Does the same, and adds the line that `program` would have received for this step.
-    fn in_step_of(
-        self,
-        namespace: &str,
-        step: impl Display,
-        program: &str,
-        line: impl Display,
-    ) -> Result<T, Failure>;
 }
 
 impl<T> StepResult<T> for Result<T, rtnetlink::Error> {
     fn in_step(self, namespace: &str, step: impl Display) -> Result<T, Failure> {
         self.map_err(|error| step_failure(namespace, step, &error))
-    }
-
-    fn in_step_of(
-        self,
-        namespace: &str,
-        step: impl Display,
-        program: &str,
-        line: impl Display,
-    ) -> Result<T, Failure> {
-        self.in_step(namespace, step).map_err(|failure| {
-            failure::with_rejected_input(failure, namespace, program, line.to_string())
-        })
     }
 }
 

@@ -3,19 +3,16 @@
 use std::error::Error;
 use std::net::IpAddr;
 
-use futures_util::StreamExt as _;
 use ipnetwork::IpNetwork;
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
-    NetlinkPayload,
-};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{NeighbourFlags, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{RouteMessage, RouteProtocol, RouteScope, RouteType};
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 
-use super::{NamespaceNetlink, StepResult as _};
+use super::batch::{Batch, CREATE};
+use super::{NamespaceNetlink, step_failure};
 use crate::runtime::failure;
 use svclab_model::plan::{
     Forwarding, ForwardingTarget, Mac, MultipathRoute, Namespace, Route, RouteKind, RoutingAction,
@@ -25,23 +22,38 @@ use svclab_model::protocol::{Failure, IP_ROUTE, IP_RULE};
 
 impl NamespaceNetlink {
     /// Adds neighbours, forwarding entries and routes.
-    pub(crate) async fn add_routes(&self, plan: &Namespace) -> Result<(), Failure> {
+    pub(crate) fn add_routes(&self, plan: &Namespace) -> Result<(), Failure> {
         let name = &plan.name;
+        let mut batch = Batch::new(self);
         for neighbour in &plan.neighbours {
             let (address, dev) = (neighbour.address, &neighbour.dev);
-            let request = self
+            let mut request = self
                 .handle
                 .neighbours()
                 .add(self.index(plan, dev)?, address)
-                .link_layer_address(&neighbour.mac.0)
-                .replace();
-            let step = format_args!("add the neighbour {address} on {dev}");
-            request.execute().await.in_step(name, step)?;
+                .link_layer_address(&neighbour.mac.0);
+            let message = RouteNetlinkMessage::NewNeighbour(request.message_mut().clone());
+            batch.push(message, NLM_F_CREATE | NLM_F_REPLACE, move |error| {
+                let step = format_args!("add the neighbour {address} on {dev}");
+                step_failure(name, step, &error)
+            });
         }
         for entry in &plan.forwarding {
-            let message = self.forwarding_message(plan, entry)?;
-            let result = self.add_forwarding(message, entry.mac).await;
-            result.in_step(name, format_args!("add the forwarding entry `{entry}`"))?;
+            // An entry of the address that is all zeros is added to those that the device has. Any
+            // other entry replaces the one that the device has or has learned.
+            let mode = if entry.mac == Mac::ZERO {
+                NLM_F_APPEND
+            } else {
+                NLM_F_REPLACE
+            };
+            let message = RouteNetlinkMessage::NewNeighbour(self.forwarding_message(plan, entry)?);
+            batch.push(message, NLM_F_CREATE | mode, move |error| {
+                step_failure(
+                    name,
+                    format_args!("add the forwarding entry `{entry}`"),
+                    &error,
+                )
+            });
         }
         for route in &plan.routes {
             let (to, dev) = (route.to, &route.dev);
@@ -51,9 +63,15 @@ impl NamespaceNetlink {
                     "the route to {to} in {name} mixes address families: {error}"
                 ))
             })?;
-            let result = self.handle.route().add(message).execute().await;
-            let step = format_args!("add the route to {to} through {dev}");
-            result.in_step_of(name, step, IP_ROUTE, route)?;
+            batch.push(
+                RouteNetlinkMessage::NewRoute(message),
+                CREATE,
+                move |error| {
+                    let step = format_args!("add the route to {to} through {dev}");
+                    let failure = step_failure(name, step, &error);
+                    failure::with_rejected_input(failure, name, IP_ROUTE, route.to_string())
+                },
+            );
         }
         for route in &plan.multipath_routes {
             let hops = route.next_hops.iter();
@@ -65,42 +83,32 @@ impl NamespaceNetlink {
                     "the route `{route}` in {name} mixes address families: {error}"
                 ))
             })?;
-            let result = self.handle.route().add(message).execute().await;
-            let step = format_args!("add the route `{route}`");
-            result.in_step_of(name, step, IP_ROUTE, route)?;
+            batch.push(
+                RouteNetlinkMessage::NewRoute(message),
+                CREATE,
+                move |error| {
+                    let step = format_args!("add the route `{route}`");
+                    let failure = step_failure(name, step, &error);
+                    failure::with_rejected_input(failure, name, IP_ROUTE, route.to_string())
+                },
+            );
         }
         // These routes are removed last, because next hops must be reachable while routes are
         // added.
         for (to, dev) in &plan.removed_routes {
-            let index = self.index(plan, dev)?;
-            let result = self.remove_kernel_route(*to, index).await;
-            result.in_step(name, format_args!("remove the route to {to} through {dev}"))?;
+            let fail = move |error: &dyn std::fmt::Display| {
+                let reason =
+                    format!("cannot remove the route to {to} through {dev} in {name}: {error}");
+                failure::bug(reason)
+            };
+            let message =
+                kernel_route(*to, self.index(plan, dev)?).map_err(|error| fail(&*error))?;
+            batch.push(RouteNetlinkMessage::DelRoute(message), 0, move |error| {
+                let step = format_args!("remove the route to {to} through {dev}");
+                step_failure(name, step, &error)
+            });
         }
-        Ok(())
-    }
-
-    /// Adds a forwarding entry. An entry of the address that is all zeros is added to those that the
-    /// device has; any other entry replaces the one that the device has or has learned.
-    async fn add_forwarding(
-        &self,
-        message: NeighbourMessage,
-        mac: Mac,
-    ) -> Result<(), rtnetlink::Error> {
-        let mut request = NetlinkMessage::from(RouteNetlinkMessage::NewNeighbour(message));
-        let mode = if mac == Mac::ZERO {
-            NLM_F_APPEND
-        } else {
-            NLM_F_REPLACE
-        };
-        request.header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | mode;
-        let mut handle = self.handle.clone();
-        let mut responses = handle.request(request)?;
-        while let Some(response) = responses.next().await {
-            if let NetlinkPayload::Error(error) = response.payload {
-                return Err(rtnetlink::Error::NetlinkError(error));
-            }
-        }
-        Ok(())
+        batch.send()
     }
 
     /// Encodes a forwarding entry.
@@ -126,23 +134,6 @@ impl NamespaceNetlink {
         Ok(request.message_mut().clone())
     }
 
-    /// Removes a route that the kernel created together with an address.
-    async fn remove_kernel_route(&self, to: IpNetwork, index: u32) -> Result<(), rtnetlink::Error> {
-        let scope = if to.is_ipv4() {
-            RouteScope::Link
-        } else {
-            RouteScope::Universe
-        };
-        let message = RouteMessageBuilder::<IpAddr>::new()
-            .destination_prefix(to.network(), to.prefix())
-            .map_err(|error| rtnetlink::Error::InvalidNla(error.to_string()))?
-            .output_interface(index)
-            .protocol(RouteProtocol::Kernel)
-            .scope(scope)
-            .build();
-        self.handle.route().del(message).execute().await
-    }
-
     /// Returns the index of a route's interface, or `None` for a route without an interface.
     pub(super) fn output_interface(
         &self,
@@ -156,16 +147,20 @@ impl NamespaceNetlink {
     }
 
     /// Adds the routing rules.
-    pub(crate) async fn add_routing_rules(&self, plan: &Namespace) -> Result<(), Failure> {
+    pub(crate) fn add_routing_rules(&self, plan: &Namespace) -> Result<(), Failure> {
+        let mut batch = Batch::new(self);
         for rule in &plan.routing_rules {
-            let result = self.add_routing_rule(rule).await;
-            let step = format_args!("add the routing rule `{rule}`");
-            result.in_step_of(&plan.name, step, IP_RULE, rule)?;
+            let message = RouteNetlinkMessage::NewRule(self.routing_rule_message(rule));
+            batch.push(message, CREATE, move |error| {
+                let step = format_args!("add the routing rule `{rule}`");
+                let failure = step_failure(&plan.name, step, &error);
+                failure::with_rejected_input(failure, &plan.name, IP_RULE, rule.to_string())
+            });
         }
-        Ok(())
+        batch.send()
     }
 
-    async fn add_routing_rule(&self, rule: &RoutingRule) -> Result<(), rtnetlink::Error> {
+    fn routing_rule_message(&self, rule: &RoutingRule) -> RuleMessage {
         let mut request = self.handle.rule().add().priority(rule.priority);
         if let Some(dev) = &rule.input_interface {
             request = request.input_interface(dev);
@@ -211,11 +206,26 @@ impl NamespaceNetlink {
                 .push(RuleAttribute::Destination(to.network()));
         }
         if rule.v6 {
-            request.v6().execute().await
+            request.v6().message_mut().clone()
         } else {
-            request.v4().execute().await
+            request.v4().message_mut().clone()
         }
     }
+}
+
+/// Returns the route that the kernel created together with an address.
+fn kernel_route(to: IpNetwork, index: u32) -> Result<RouteMessage, Box<dyn Error>> {
+    let scope = if to.is_ipv4() {
+        RouteScope::Link
+    } else {
+        RouteScope::Universe
+    };
+    Ok(RouteMessageBuilder::<IpAddr>::new()
+        .destination_prefix(to.network(), to.prefix())?
+        .output_interface(index)
+        .protocol(RouteProtocol::Kernel)
+        .scope(scope)
+        .build())
 }
 
 pub(super) fn route_message(
