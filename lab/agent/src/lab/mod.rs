@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::net::attach_point::AttachPoint;
 use crate::net::netfilter::accounting;
-use crate::net::netlink::{NamespaceNetlink, links};
+use crate::net::netlink::{FIRST_INDEX, NamespaceNetlink, links};
 use crate::net::netns::NetNs;
 use crate::net::ports::Ports;
 use crate::net::{ipvs, sysctl};
@@ -92,7 +92,7 @@ impl RunningLab {
         step("create its namespaces".to_owned());
         let mut built: Vec<(NetNs, NamespaceNetlink)> = Vec::with_capacity(plan.namespaces.len());
         let mut started_loads = Vec::with_capacity(plan.namespaces.len());
-        let mut waiting = 0;
+        let (mut waiting, mut next_index) = (0, FIRST_INDEX);
         drop(creating);
         for namespace in &plan.namespaces {
             let creating = profile::span(Phase::Namespaces);
@@ -104,7 +104,7 @@ impl RunningLab {
             sysctl::write(&ns, &namespace.name, of_namespace)?;
             drop(writing);
             let creating = profile::span(Phase::Namespaces);
-            let wire = NamespaceNetlink::open(&ns, namespace)?;
+            let wire = NamespaceNetlink::open(&ns, namespace, &mut next_index)?;
             drop(creating);
             let _starting = profile::span(Phase::ProgramStarts);
             let queue_is_full = waiting >= rules::MAX_PARALLEL;

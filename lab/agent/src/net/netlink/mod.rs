@@ -32,7 +32,7 @@ const LOOPBACK: u32 = 1;
 /// Index of the first interface of the plan. The others follow in the plan's order, so that no
 /// index needs to be queried. A new namespace may contain a few devices of loaded modules (`tunl0`,
 /// `sit0`), whose indexes are lower.
-const FIRST_INDEX: u32 = 100;
+pub(crate) const FIRST_INDEX: u32 = 100;
 
 /// Netlink socket of a namespace, and the indexes of its interfaces.
 pub(crate) struct NamespaceNetlink {
@@ -51,7 +51,15 @@ impl Drop for NamespaceNetlink {
 
 impl NamespaceNetlink {
     /// Opens a netlink socket in a namespace and brings its loopback interface up.
-    pub(crate) fn open(ns: &NetNs, plan: &Namespace) -> Result<Self, Failure> {
+    ///
+    /// The interfaces get indexes from `next_index` on, which is increased. Both ends of a veth pair
+    /// need different indexes: otherwise the kernel may report the state of their link up to 1
+    /// second late (Linux v6.12, `net/core/link_watch.c`, `linkwatch_urgent_event`).
+    pub(crate) fn open(
+        ns: &NetNs,
+        plan: &Namespace,
+        next_index: &mut u32,
+    ) -> Result<Self, Failure> {
         let open = || Ok((rtnetlink::new_connection()?, batch::open_socket()?));
         let ((connection, handle, _), batches) = ns
             .enter(open)
@@ -62,9 +70,10 @@ impl NamespaceNetlink {
             .links
             .iter()
             .map(|link| link.name.clone())
-            .zip(FIRST_INDEX..)
+            .zip(*next_index..)
             .chain([("lo".to_owned(), LOOPBACK)])
-            .collect();
+            .collect::<HashMap<_, _>>();
+        *next_index += u32::try_from(plan.links.len()).unwrap_or_default();
         let netlink = Self {
             handle,
             driver,

@@ -68,7 +68,7 @@ impl BuildInputs {
             &self.qemu.version,
             accel.name(),
             &processor,
-            &qemu::command_line(),
+            &qemu::command_line(accel),
             &guest.memory.to_string(),
         ])
     }

@@ -191,9 +191,17 @@ pub(super) struct Machine {
 /// the first file system. A tmpfs holds half of the memory; if an archive needs more, the kernel
 /// continues with a truncated file (Linux v6.12, `init/do_mounts.c`, `init_rootfs`;
 /// `init/initramfs.c`, `do_populate_rootfs`).
-pub(super) fn command_line() -> String {
+///
+/// QEMU keeps translated code by its address (QEMU v7.2, `accel/tcg/tb-hash.h`). Programs at random
+/// addresses are therefore translated at each start. With `norandmaps`, a program starts in 14 ms
+/// instead of 50 ms.
+pub(super) fn command_line(accel: Accel) -> String {
+    let addresses = match accel {
+        Accel::Kvm => "",
+        Accel::Tcg => "norandmaps ",
+    };
     format!(
-        "console=ttyS0 quiet panic=-1 no_timer_check random.trust_cpu=on audit=0 rootfstype=ramfs rdinit={} -- {}",
+        "{addresses}console=ttyS0 quiet panic=-1 no_timer_check random.trust_cpu=on audit=0 rootfstype=ramfs rdinit={} -- {}",
         super::initramfs::userland::INIT,
         svclab_agent::INIT,
     )
@@ -252,7 +260,7 @@ pub(super) fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
     add(&["-mon", "chardev=control,mode=control"]);
     match &machine.start {
         StartMode::Boot { kernel, initramfs } => {
-            add(&["-append", &command_line()]);
+            add(&["-append", &command_line(machine.accel)]);
             arguments.extend(["-kernel".into(), kernel.into()]);
             arguments.extend(["-initrd".into(), initramfs.into()]);
         }
