@@ -132,8 +132,8 @@ impl RunningLab {
             self.health_checks.shutdown().await;
             for namespace in balanced {
                 let ns = &self.namespaces[&namespace.name];
-                ipvs::remove(ns, &namespace.name, &namespace.ipvs).await?;
-                ipvs::add(ns, namespace).await?;
+                ipvs::remove(ns, &namespace.name, &namespace.ipvs)?;
+                ipvs::add(ns, namespace)?;
             }
             self.start_health_checks(step, on_health_change).await?;
         }
@@ -165,7 +165,7 @@ impl RunningLab {
         wire.change_routes(plan, &change).await?;
         update_links(plan, &change);
         if !change.ipvs.is_empty() {
-            ipvs::remove(ns, &name, &change.ipvs.remove).await?;
+            ipvs::remove(ns, &name, &change.ipvs.remove)?;
             plan.ipvs
                 .retain(|server| !change.ipvs.remove.contains(server));
             let new = Namespace {
@@ -173,7 +173,7 @@ impl RunningLab {
                 ipvs: change.ipvs.add.clone(),
                 ..Namespace::default()
             };
-            ipvs::add(ns, &new).await?;
+            ipvs::add(ns, &new)?;
             plan.ipvs.extend(change.ipvs.add);
         }
         let ipset = || "ipset".to_owned();

@@ -148,7 +148,7 @@ impl RunningLab {
         drop(routing);
         let balancing = profile::span(Phase::Ipvs);
         for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
-            ipvs::add(ns, namespace).await?;
+            ipvs::add(ns, namespace)?;
             accounting::create(ns, &namespace.name, &namespace.accounting)?;
         }
         drop(balancing);

@@ -52,7 +52,7 @@ pub(crate) async fn start_checks(
     let first = try_join_all(prepared.iter().map(|(ns, check)| async move {
         let is_healthy = is_healthy(ns, check).await;
         if !is_healthy {
-            set_weights(ns, check, is_healthy).await?;
+            set_weights(ns, check, is_healthy)?;
         }
         Ok::<_, Failure>(is_healthy)
     }))
@@ -77,7 +77,7 @@ async fn run_check(
         last_check = running.ran();
         let is_healthy = is_healthy(&ns, &check).await;
         // A rejected change is repeated with the next result.
-        if is_healthy != was_healthy && set_weights(&ns, &check, is_healthy).await.is_ok() {
+        if is_healthy != was_healthy && set_weights(&ns, &check, is_healthy).is_ok() {
             was_healthy = is_healthy;
             on_change(BackendHealthChange {
                 namespace: check.namespace.clone(),
@@ -88,14 +88,13 @@ async fn run_check(
     }
 }
 
-async fn set_weights(ns: &NetNs, check: &HealthCheck, is_healthy: bool) -> Result<(), Failure> {
+fn set_weights(ns: &NetNs, check: &HealthCheck, is_healthy: bool) -> Result<(), Failure> {
     ipvs::set_weights(
         ns,
         &check.namespace,
         &check.real_servers,
         u32::from(is_healthy),
     )
-    .await
 }
 
 async fn is_healthy(ns: &NetNs, check: &HealthCheck) -> bool {

@@ -56,7 +56,7 @@ pub(crate) async fn read(
         state.nft = run_program(ns, &plan.name, "nft", &["list", "ruleset"]).await?;
     }
     if ipvs && (balances || !plan.ipvs.is_empty()) {
-        state.ipvs = ipvs::read::read_virtual_servers(ns, &plan.name).await?;
+        state.ipvs = ipvs::read::read_virtual_servers(ns, &plan.name)?;
     }
     if links {
         state.links = read_current_links(ns, netlink, &plan.name).await?;

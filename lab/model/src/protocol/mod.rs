@@ -30,7 +30,7 @@ pub type LabId = u32;
 
 /// Message from a front end to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "ask")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Request {
     /// Sets the clock and reseeds the random number generator of an agent that may have been
     /// suspended. Sent only to an agent that has a machine to itself. Answered by [`Event::Ready`].

@@ -7,11 +7,9 @@
 pub(crate) mod read;
 mod socket;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use netlink_packet_core::NLM_F_ACK;
 use nix::errno::Errno;
-use tokio::sync::Mutex;
 
 use crate::net::netfilter::attributes::EncodedAttributes;
 use crate::net::netns::NetNs;
@@ -59,75 +57,70 @@ const METHODS: [(Forwarding, u32); 3] = [
     (Forwarding::Route, 3),
 ];
 
-/// Lock for adding, removing or reading virtual servers.
-///
-/// The kernel dumps virtual servers in parts, and its position counts the servers of all namespaces
-/// ([`read`]). If the agent changed other labs between such parts, two dumps in sequence could
-/// return the same wrong list.
-static TABLE_LOCK: Mutex<()> = Mutex::const_new(());
-
 /// Adds the virtual servers of a namespace, each with its real servers.
 ///
 /// # Errors
 ///
 /// When the kernel has no IPVS, lacks a scheduler, or rejects a server.
-pub(crate) async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
+pub(crate) fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
     if !plan.uses_ipvs() {
         return Ok(());
     }
-    let mut socket = IpvsSocket::open(ns, &plan.name)?;
-    let _table = TABLE_LOCK.lock().await;
-    set_timeouts(&mut socket, plan).await?;
-    add_servers(&mut socket, plan).await
+    let socket = IpvsSocket::open(ns, &plan.name)?;
+    set_timeouts(&socket, plan)?;
+    add_servers(&socket, plan)
 }
 
 /// Removes virtual servers with their real servers.
-pub(crate) async fn remove(
-    ns: &NetNs,
-    name: &str,
-    servers: &[VirtualServer],
-) -> Result<(), Failure> {
+pub(crate) fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Result<(), Failure> {
     if servers.is_empty() {
         return Ok(());
     }
-    let mut socket = IpvsSocket::open(ns, name)?;
-    let _table = TABLE_LOCK.lock().await;
-    for VirtualServer { key, .. } in servers {
-        let result = request(&mut socket, DEL_SERVICE, key_attributes(key), None).await;
-        result.map_err(|errno| {
-            failure::bug(format!(
-                "cannot remove virtual server {key} in {name}: {}",
-                errno.desc()
-            ))
-        })?;
-    }
-    Ok(())
+    let keys = servers.iter().map(|server| &server.key);
+    let requests = keys
+        .clone()
+        .map(|key| request(DEL_SERVICE, key_attributes(key), None));
+    let requests: Vec<_> = requests.collect();
+    let socket = IpvsSocket::open(ns, name)?;
+    socket.request_all(&requests).map_err(|(index, errno)| {
+        let server = keys
+            .clone()
+            .nth(index)
+            .map_or_else(String::new, ToString::to_string);
+        failure::bug(format!(
+            "cannot remove virtual server {server} in {name}: {}",
+            errno.desc()
+        ))
+    })
 }
 
 /// Changes the weight of real servers. A real server with weight 0 receives no new connections.
-pub(crate) async fn set_weights(
+pub(crate) fn set_weights(
     ns: &NetNs,
     name: &str,
     servers: &[GuardedServer],
     weight: u32,
 ) -> Result<(), Failure> {
-    let mut socket = IpvsSocket::open(ns, name)?;
-    for GuardedServer { key, address } in servers {
+    let to_request = |GuardedServer { key, address }: &GuardedServer| {
         let real = RealServer {
             address: *address,
             weight,
             method: Forwarding::Masquerade,
         };
-        let result = request(&mut socket, SET_DEST, key_attributes(key), Some(&real)).await;
-        result.map_err(|errno| {
-            let action = format!("set the weight of {address} in {key}");
-            change_failure(name, &action, errno)
-        })?;
-    }
-    Ok(())
+        request(SET_DEST, key_attributes(key), Some(&real))
+    };
+    let requests: Vec<_> = servers.iter().map(to_request).collect();
+    let socket = IpvsSocket::open(ns, name)?;
+    socket.request_all(&requests).map_err(|(index, errno)| {
+        let server = servers.get(index);
+        let action = server.map_or_else(String::new, |GuardedServer { key, address }| {
+            format!("set the weight of {address} in {key}")
+        });
+        change_failure(name, &action, errno)
+    })
 }
 
-async fn set_timeouts(socket: &mut IpvsSocket, plan: &Namespace) -> Result<(), Failure> {
+fn set_timeouts(socket: &IpvsSocket, plan: &Namespace) -> Result<(), Failure> {
     let Some(times) = &plan.ipvs_timeouts else {
         return Ok(());
     };
@@ -137,48 +130,45 @@ async fn set_timeouts(socket: &mut IpvsSocket, plan: &Namespace) -> Result<(), F
         .with(4, &times.tcp.to_ne_bytes())
         .with(5, &times.tcp_fin.to_ne_bytes())
         .with(6, &times.udp.to_ne_bytes());
-    let result = socket.exchange(SET_CONFIG, NLM_F_ACK, &attributes).await;
-    result
-        .map(drop)
-        .map_err(|errno| change_failure(&plan.name, "set the IPVS timeouts", errno))
+    socket
+        .request_all(&[(SET_CONFIG, attributes)])
+        .map_err(|(_, errno)| change_failure(&plan.name, "set the IPVS timeouts", errno))
 }
 
-async fn add_servers(socket: &mut IpvsSocket, plan: &Namespace) -> Result<(), Failure> {
+fn add_servers(socket: &IpvsSocket, plan: &Namespace) -> Result<(), Failure> {
+    let mut requests = Vec::new();
+    // Virtual server of each request, and its real server if the request adds one.
+    let mut added: Vec<(&VirtualServerKey, Option<SocketAddr>)> = Vec::new();
     for server in &plan.ipvs {
-        let key = &server.key;
-        let rejected = |object: String, errno| {
-            let failure = change_failure(&plan.name, &format!("add {object}"), errno);
-            failure::with_rejected_input(failure, &plan.name, IPVSADM, key.to_string())
-        };
-        request(socket, NEW_SERVICE, service_attributes(server), None)
-            .await
-            .map_err(|errno| rejected(format!("virtual server {key}"), errno))?;
+        requests.push(request(NEW_SERVICE, service_attributes(server), None));
+        added.push((&server.key, None));
         for real in &server.servers {
-            let address = real.address;
-            request(socket, NEW_DEST, key_attributes(key), Some(real))
-                .await
-                .map_err(|errno| {
-                    let object = format!("real server {address} to virtual server {key}");
-                    rejected(object, errno)
-                })?;
+            requests.push(request(NEW_DEST, key_attributes(&server.key), Some(real)));
+            added.push((&server.key, Some(real.address)));
         }
     }
-    Ok(())
+    socket.request_all(&requests).map_err(|(index, errno)| {
+        let (key, real) = added[index];
+        let action = match real {
+            Some(address) => format!("add real server {address} to virtual server {key}"),
+            None => format!("add virtual server {key}"),
+        };
+        let failure = change_failure(&plan.name, &action, errno);
+        failure::with_rejected_input(failure, &plan.name, IPVSADM, key.to_string())
+    })
 }
 
-/// Sends a request about a virtual server, and about one of its real servers.
-async fn request(
-    socket: &mut IpvsSocket,
+/// Returns a request about a virtual server, and about one of its real servers.
+fn request(
     command: u8,
     service: EncodedAttributes,
     real: Option<&RealServer>,
-) -> Result<(), Errno> {
+) -> (u8, EncodedAttributes) {
     let mut attributes = EncodedAttributes::default().with_nested(SERVICE, &service);
     if let Some(real) = real {
         attributes = attributes.with_nested(DEST, &destination_attributes(real));
     }
-    let result = socket.exchange(command, NLM_F_ACK, &attributes).await;
-    result.map(drop)
+    (command, attributes)
 }
 
 /// Returns the attributes that identify a virtual server.

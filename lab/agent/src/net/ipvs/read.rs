@@ -6,12 +6,10 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
-use netlink_packet_core::NLM_F_DUMP;
-
 use super::socket::IpvsSocket;
 use super::{
-    DEST, IPV6, METHODS, PERSISTENT, PROTOCOLS, SCHEDULER_FALLBACK, SCHEDULER_PORT, SERVICE,
-    TABLE_LOCK, is_v6, key_attributes,
+    DEST, IPV6, METHODS, PERSISTENT, PROTOCOLS, SCHEDULER_FALLBACK, SCHEDULER_PORT, SERVICE, is_v6,
+    key_attributes,
 };
 use crate::net::netfilter::attributes::{EncodedAttributes, ReceivedAttributes};
 use crate::net::netns::NetNs;
@@ -31,11 +29,8 @@ const METHOD_MASK: u32 = 7;
 /// # Errors
 ///
 /// When the kernel has no IPVS, or its response is invalid.
-pub(crate) async fn read_virtual_servers(
-    ns: &NetNs,
-    name: &str,
-) -> Result<Vec<VirtualServer>, Failure> {
-    let servers = read_until_stable(&mut IpvsSocket::open(ns, name)?).await;
+pub(crate) fn read_virtual_servers(ns: &NetNs, name: &str) -> Result<Vec<VirtualServer>, Failure> {
+    let servers = read_until_stable(&IpvsSocket::open(ns, name)?);
     servers.ok_or_else(|| failure::bug(format!("cannot read the virtual servers in {name}")))
 }
 
@@ -47,15 +42,12 @@ const MAX_READS: usize = 20;
 ///
 /// The kernel sends the list in parts, and its position counts the servers of all namespaces (Linux
 /// v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`, `ip_vs_genl_dump_services`). When servers of another
-/// namespace change between two parts, the kernel repeats or skips servers. The lock keeps the labs
-/// of this agent unchanged, but not other namespaces.
-async fn read_until_stable(socket: &mut IpvsSocket) -> Option<Vec<VirtualServer>> {
+/// namespace change between two parts, the kernel repeats or skips servers. This agent changes no
+/// lab meanwhile, because this function does not wait. Other programs may change others.
+fn read_until_stable(socket: &IpvsSocket) -> Option<Vec<VirtualServer>> {
     let mut previous: Option<Vec<VirtualServer>> = None;
     for _ in 0..MAX_READS {
-        let current = {
-            let _table = TABLE_LOCK.lock().await;
-            read(socket).await?
-        };
+        let current = read(socket)?;
         if !has_no_duplicates(&current) {
             continue;
         }
@@ -72,16 +64,16 @@ fn has_no_duplicates(servers: &[VirtualServer]) -> bool {
     servers.iter().all(|server| seen.insert(&server.key))
 }
 
-async fn read(socket: &mut IpvsSocket) -> Option<Vec<VirtualServer>> {
+fn read(socket: &IpvsSocket) -> Option<Vec<VirtualServer>> {
     let mut servers = Vec::new();
     let everything = EncodedAttributes::default();
-    let messages = socket.exchange(GET_SERVICE, NLM_F_DUMP, &everything).await;
+    let messages = socket.list(GET_SERVICE, &everything);
     for message in messages.ok()? {
         let mut server = parse_service(ReceivedAttributes(&message).get_nested(SERVICE)?)?;
         let filter = everything
             .clone()
             .with_nested(SERVICE, &key_attributes(&server.key));
-        let messages = socket.exchange(GET_DEST, NLM_F_DUMP, &filter).await;
+        let messages = socket.list(GET_DEST, &filter);
         for message in messages.ok()? {
             let attributes = ReceivedAttributes(&message).get_nested(DEST)?;
             let real = parse_destination(attributes, &server.key)?;

@@ -1,102 +1,100 @@
 //! Sends requests to the kernel's IPVS over generic netlink.
+//!
+//! The header of a generic request has as many bytes as that of netfilter, with the command in the
+//! place of the address family (Linux v6.12, `include/uapi/linux/genetlink.h`,
+//! `include/uapi/linux/netfilter/nfnetlink.h`). Therefore the code for netfilter serves here too.
 
-use futures_util::StreamExt as _;
-use genetlink::GenetlinkHandle;
-use netlink_packet_core::{
-    DecodeError, Emitable, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, ParseableParametrized,
-};
-use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
+use std::io;
+
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_sys::Socket;
+use netlink_sys::protocols::NETLINK_GENERIC;
 use nix::errno::Errno;
-use tokio_util::task::AbortOnDropHandle;
 
-use crate::net::netfilter::attributes::EncodedAttributes;
+use crate::net::netfilter::attributes::{EncodedAttributes, ReceivedAttributes};
+use crate::net::netfilter::nfnetlink::{self, Request};
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
 use svclab_model::protocol::Failure;
 
+/// Number of the family that knows all others, its command for a query, and the attributes of a
+/// family's number and name (`include/uapi/linux/genetlink.h`).
+const CONTROLLER: u16 = 0x10;
+const GET_FAMILY: u8 = 3;
+const FAMILY_ID: u16 = 1;
+const FAMILY_NAME: u16 = 2;
+
 /// Generic netlink socket of a namespace.
 pub(super) struct IpvsSocket {
-    handle: GenetlinkHandle,
-    _driver: AbortOnDropHandle<()>,
+    socket: Socket,
+    /// Number of the IPVS family. `None` on a kernel without IPVS.
+    family: Option<u16>,
 }
 
 impl IpvsSocket {
     pub(super) fn open(ns: &NetNs, name: &str) -> Result<Self, Failure> {
-        let (connection, handle, _) = ns
-            .enter(genetlink::new_connection)
+        let socket = ns
+            .enter(|| nfnetlink::open_for(NETLINK_GENERIC))
             .and_then(|opened| opened)
             .map_err(|error| failure::cannot_enter(name, &error))?;
-        Ok(Self {
-            handle,
-            _driver: AbortOnDropHandle::new(tokio::task::spawn_local(connection)),
-        })
+        let mut family = None;
+        let attributes = EncodedAttributes::default().with_text(FAMILY_NAME, "IPVS");
+        let query = Request {
+            command: CONTROLLER,
+            family: GET_FAMILY,
+            attributes: attributes.bytes(),
+            ..Request::default()
+        };
+        // On a kernel without the family, the query fails with ENOENT.
+        let _ = nfnetlink::query_on(&socket, &query, |response| {
+            let number = ReceivedAttributes(response.attributes).get_bytes(FAMILY_ID);
+            family = number.map(u16::from_ne_bytes).or(family);
+        });
+        Ok(Self { socket, family })
     }
 
-    /// Sends a request and returns the attributes of each response.
-    pub(super) async fn exchange(
-        &mut self,
+    /// Sends requests, each a command with attributes, and waits until the kernel has executed them
+    /// in order. An error has the index of the first rejected request.
+    pub(super) fn request_all(
+        &self,
+        requests: &[(u8, EncodedAttributes)],
+    ) -> Result<(), (usize, Errno)> {
+        let family = self.family.ok_or((0, Errno::ENOPROTOOPT))?;
+        let requests: Vec<Request<'_>> = requests
+            .iter()
+            .map(|(command, attributes)| Request {
+                command: family,
+                family: *command,
+                attributes: attributes.bytes(),
+                ..Request::default()
+            })
+            .collect();
+        nfnetlink::request_each(&self.socket, &requests)
+            .map_err(|(index, error)| (index, to_errno(&error)))
+    }
+
+    /// Returns the attributes of each object that a command lists.
+    pub(super) fn list(
+        &self,
         command: u8,
-        flags: u16,
         attributes: &EncodedAttributes,
     ) -> Result<Vec<Vec<u8>>, Errno> {
-        let mut message = NetlinkMessage::from(GenlMessage::from_payload(IpvsMessage {
-            command,
-            attributes: attributes.bytes().to_vec(),
-        }));
-        message.header.flags = NLM_F_REQUEST | flags;
-        // On a kernel without the family, the lookup of the family's number fails with ENOENT.
-        let responses = self.handle.request(message).await;
-        let mut responses = responses.map_err(|_| Errno::ENOPROTOOPT)?;
-        let mut received = Vec::new();
-        while let Some(response) = responses.next().await {
-            match response.map_err(|_| Errno::EPROTO)?.payload {
-                NetlinkPayload::InnerMessage(message) => received.push(message.payload.attributes),
-                NetlinkPayload::Error(error) if error.raw_code() != 0 => {
-                    return Err(Errno::from_raw(-error.raw_code()));
-                }
-                _ => {}
-            }
-        }
-        Ok(received)
-    }
-}
-
-/// Request to or response from the kernel's IPVS.
-#[derive(Debug, Clone)]
-struct IpvsMessage {
-    command: u8,
-    attributes: Vec<u8>,
-}
-
-impl GenlFamily for IpvsMessage {
-    fn family_name() -> &'static str {
-        "IPVS"
-    }
-
-    fn command(&self) -> u8 {
-        self.command
-    }
-
-    fn version(&self) -> u8 {
-        1
-    }
-}
-
-impl Emitable for IpvsMessage {
-    fn buffer_len(&self) -> usize {
-        self.attributes.len()
-    }
-
-    fn emit(&self, buffer: &mut [u8]) {
-        buffer[..self.attributes.len()].copy_from_slice(&self.attributes);
-    }
-}
-
-impl ParseableParametrized<[u8], GenlHeader> for IpvsMessage {
-    fn parse_with_param(bytes: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
-        Ok(Self {
-            command: header.cmd,
-            attributes: bytes.to_vec(),
+        let request = Request {
+            command: self.family.ok_or(Errno::ENOPROTOOPT)?,
+            family: command,
+            flags: NLM_F_DUMP,
+            attributes: attributes.bytes(),
+            ..Request::default()
+        };
+        let mut listed = Vec::new();
+        nfnetlink::query_on(&self.socket, &request, |response| {
+            listed.push(response.attributes.to_vec());
         })
+        .map_err(|error| to_errno(&error))?;
+        Ok(listed)
     }
+}
+
+fn to_errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }

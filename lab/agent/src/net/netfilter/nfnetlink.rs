@@ -16,6 +16,10 @@ const NLMSG_DONE: u16 = 3;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 
+/// Maximum number of requests that are sent at once. The receive buffer of a socket must hold their
+/// acknowledgements, of which each takes about 1 KiB of at least 200 KiB.
+const MAX_REQUESTS: usize = 64;
+
 /// Buffer size in bytes for reading a dump. The kernel splits the dump into parts that fit (Linux
 /// v6.12, `net/netlink/af_netlink.c`, `netlink_dump`).
 pub(crate) const BUFFER_BYTES: usize = 1 << 16;
@@ -130,9 +134,55 @@ pub(crate) fn dump(command: u16, on_message: impl FnMut(Message<'_>)) -> io::Res
     exchange(&open()?, &request.encode()?, Ends::Dump, on_message)
 }
 
+/// Sends requests on an open socket, which the kernel executes one after the other. An error has
+/// the index of the first rejected request. Later requests may have been executed.
+pub(crate) fn request_each(
+    socket: &Socket,
+    requests: &[Request<'_>],
+) -> Result<(), (usize, io::Error)> {
+    for (part, requests) in requests.chunks(MAX_REQUESTS).enumerate() {
+        let at = |index: usize| move |error| (part * MAX_REQUESTS + index, error);
+        let mut encoded = Vec::new();
+        for request in requests {
+            let flags = request.flags | NLM_F_ACK;
+            let request = Request { flags, ..*request };
+            encoded.extend(request.encode().map_err(at(0))?);
+        }
+        let address = SocketAddr::new(0, 0);
+        socket.send_to(&encoded, &address, 0).map_err(at(0))?;
+        // All answers are received, so that none is taken for that of a later request.
+        let mut answers = (0..requests.len())
+            .map(|index| receive(socket, Ends::Acks(1), &mut |_| ()).map_err(at(index)))
+            .collect::<Vec<_>>()
+            .into_iter();
+        answers.try_for_each(|answer| answer)?;
+    }
+    Ok(())
+}
+
+/// Sends a query on an open socket, and passes each message of the response to `on_message`: one
+/// message, or with `NLM_F_DUMP` a list.
+pub(crate) fn query_on(
+    socket: &Socket,
+    query: &Request<'_>,
+    on_message: impl FnMut(Message<'_>),
+) -> io::Result<()> {
+    let is_dump = query.flags & NLM_F_DUMP == NLM_F_DUMP;
+    let ends = if is_dump { Ends::Dump } else { Ends::Acks(1) };
+    let flags = query.flags | NLM_F_ACK;
+    let query = Request { flags, ..*query };
+    exchange(socket, &query.encode()?, ends, on_message)
+}
+
 /// Opens a socket for requests in the namespace of the calling thread.
 pub(crate) fn open() -> io::Result<Socket> {
-    let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    open_for(NETLINK_NETFILTER)
+}
+
+/// Opens a socket of a netlink protocol, such as `NETLINK_NETFILTER`, for requests in the namespace
+/// of the calling thread.
+pub(crate) fn open_for(protocol: isize) -> io::Result<Socket> {
+    let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;
     // The kernel has queued the response when the send call returns.
     socket.set_non_blocking(true)?;
@@ -157,6 +207,11 @@ fn exchange(
     mut on_message: impl FnMut(Message<'_>),
 ) -> io::Result<()> {
     socket.send_to(requests, &SocketAddr::new(0, 0), 0)?;
+    receive(socket, ends, &mut on_message)
+}
+
+/// Receives the answers to requests. Passes each message to `on_message` until the exchange ends.
+fn receive(socket: &Socket, ends: Ends, on_message: &mut dyn FnMut(Message<'_>)) -> io::Result<()> {
     let (mut missing, is_dump) = match ends {
         Ends::Acks(count) => (count, false),
         Ends::Dump => (1, true),

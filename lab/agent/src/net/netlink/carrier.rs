@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt as _;
-use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, State};
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage, State};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
 use tokio::time::timeout;
@@ -89,11 +89,15 @@ impl NamespaceNetlink {
         let begun = Instant::now();
         let mut changes = None;
         loop {
-            let up = self
-                .links_up()
-                .await
-                .in_step(&plan.name, "query its interfaces")?;
-            let Some((_, link)) = expected.iter().find(|(index, _)| !up.contains(index)) else {
+            let step = "query its interfaces";
+            let up = self.links_up().await.in_step(&plan.name, step)?;
+            let mut missing = None;
+            for (index, link) in expected.iter().filter(|(index, _)| !up.contains(index)) {
+                if !self.is_up(*index).await.in_step(&plan.name, step)? {
+                    missing = Some(link);
+                }
+            }
+            let Some(link) = missing else {
                 return Ok(());
             };
             if begun.elapsed() > CARRIER_TIMEOUT {
@@ -108,6 +112,14 @@ impl NamespaceNetlink {
                 Some(changes) => changes.wait().await,
             }
         }
+    }
+
+    /// Whether the operational state of an interface is up. Since Linux v6.8, the query of a single
+    /// interface first updates its state (`net/core/rtnetlink.c`, `rtnl_getlink`).
+    async fn is_up(&self, index: u32) -> Result<bool, rtnetlink::Error> {
+        let mut found = self.handle.link().get().match_index(index).execute();
+        let link = found.try_next().await?;
+        Ok(link.is_some_and(|link| is_operational(&link)))
     }
 
     /// Returns the indexes of the interfaces whose operational state is up.
@@ -128,6 +140,11 @@ impl NamespaceNetlink {
         }
         Ok(up)
     }
+}
+
+fn is_operational(link: &LinkMessage) -> bool {
+    let state = LinkAttribute::OperState(State::Up);
+    link.attributes.contains(&state)
 }
 
 /// Whether a bridge has a port that can carry packets.
