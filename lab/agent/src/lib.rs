@@ -72,6 +72,7 @@ pub fn run_contained(standing: contain::AgentPrivilege, programs: &[PathBuf]) ->
 pub fn run_as_init() -> ExitCode {
     exit_on_panic(|| sandbox::init::power_off());
     runtime::heap::configure();
+    net::sysctl::assume_equal_namespaces();
     let served = sandbox::init::prepare().and_then(|(input, output)| serve_blocking(input, output));
     if let Err(error) = served {
         print_error(&format!("svclab agent: {error}"));

@@ -100,8 +100,8 @@ impl RunningLab {
             drop(creating);
             let writing = profile::span(Phase::Sysctls);
             let sysctls = namespace.sysctls.iter();
-            let of_namespace = sysctls.filter(|setting| setting.link.is_none());
-            sysctl::write(&ns, &namespace.name, of_namespace)?;
+            let of_namespace: Vec<_> = sysctls.filter(|setting| setting.link.is_none()).collect();
+            sysctl::write_first(&ns, &namespace.name, &of_namespace)?;
             drop(writing);
             let creating = profile::span(Phase::Namespaces);
             let wire = NamespaceNetlink::open(&ns, namespace, &mut next_index)?;

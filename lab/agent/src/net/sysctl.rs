@@ -1,9 +1,11 @@
 //! Writes sysctls of a namespace.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
@@ -22,9 +24,20 @@ pub(crate) fn write<'a>(
     name: &str,
     settings: impl Iterator<Item = &'a Sysctl>,
 ) -> Result<(), Failure> {
+    write_each(ns, name, settings, |_| ())
+}
+
+/// Writes sysctls, and calls `before` in the namespace before each write.
+fn write_each<'a>(
+    ns: &NetNs,
+    name: &str,
+    settings: impl Iterator<Item = &'a Sysctl>,
+    mut before: impl FnMut(&Sysctl),
+) -> Result<(), Failure> {
     let write_all = || {
         let mut first: Option<Failure> = None;
         for setting in settings {
+            before(setting);
             let Err(failure) = write_one(name, setting) else {
                 continue;
             };
@@ -44,6 +57,68 @@ pub(crate) fn write<'a>(
     };
     ns.enter(write_all)
         .unwrap_or_else(|error| Err(failure::cannot_enter(name, &error)))
+}
+
+/// For each list of sysctls, which of its writes change nothing in a new namespace.
+type NeedlessWrites = HashMap<Vec<Sysctl>, Rc<[bool]>>;
+
+thread_local! {
+    /// `None` unless all new namespaces start with equal values.
+    static NEEDLESS_WRITES: RefCell<Option<NeedlessWrites>> = const { RefCell::new(None) };
+}
+
+/// Records that all new namespaces of this agent start with equal values, as in a guest. On a host,
+/// they start with values that any program may change (Linux v6.12, `net/ipv4/devinet.c`,
+/// `devinet_init_net`).
+pub(crate) fn assume_equal_namespaces() {
+    NEEDLESS_WRITES.set(Some(HashMap::new()));
+}
+
+/// Writes sysctls in order, in a namespace in which none was written yet. If all new namespaces are
+/// equal, writes that changed nothing in an earlier namespace with the same list are skipped.
+///
+/// # Errors
+///
+/// See [`write`].
+pub(crate) fn write_first(ns: &NetNs, name: &str, settings: &[&Sysctl]) -> Result<(), Failure> {
+    let list: Vec<Sysctl> = settings.iter().map(|one| (*one).clone()).collect();
+    let known = NEEDLESS_WRITES.with_borrow(|known| Some(known.as_ref()?.get(&list).cloned()));
+    let settings = settings.iter().copied();
+    match known {
+        None => write(ns, name, settings),
+        Some(Some(needless)) => {
+            let needed = settings
+                .zip(needless.iter())
+                .filter(|(_, is_needless)| !**is_needless);
+            write(ns, name, needed.map(|(setting, _)| setting))
+        }
+        Some(None) => {
+            let mut needless = Vec::new();
+            write_each(ns, name, settings, |setting| {
+                needless.push(has_value(setting))
+            })?;
+            NEEDLESS_WRITES.with_borrow_mut(|known| {
+                known
+                    .as_mut()
+                    .map(|known| known.insert(list, needless.into()))
+            });
+            Ok(())
+        }
+    }
+}
+
+/// Whether a sysctl of the calling thread's namespace has the planned value, or is optional and does
+/// not exist.
+fn has_value(setting: &Sysctl) -> bool {
+    let Some(path) = sysctl_path(&setting.key) else {
+        return false;
+    };
+    match fs::read_to_string(path) {
+        Ok(value) => value
+            .split_whitespace()
+            .eq(setting.value.split_whitespace()),
+        Err(error) => setting.optional && error.kind() == io::ErrorKind::NotFound,
+    }
 }
 
 /// Renders a sysctl as an argument of `sysctl -w`.

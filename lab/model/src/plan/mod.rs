@@ -205,7 +205,7 @@ impl fmt::Display for Forwarding {
 }
 
 /// Value for one sysctl.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sysctl {
     /// Sysctl name with dots, as `sysctl` prints it, always under `net.`. A dot in an interface
