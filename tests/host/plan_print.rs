@@ -187,10 +187,13 @@ fn parse_results(answers: &str) -> BTreeMap<String, BTreeSet<String>> {
         let Value::Array(entries) = serde_json::from_str(text).expect(text) else {
             panic!("{text}");
         };
-        let entries = entries
-            .iter()
-            .filter(|entry| !is_fleeting(entry))
-            .map(planned_fields);
+        let entries = entries.iter().filter(|entry| !is_fleeting(entry));
+        let entries = entries.map(planned_fields).map(|mut entry| {
+            // `bridge` looks the index of the other end up in the wrong namespace.
+            let fields = entry.as_object_mut().filter(|_| name == "ports");
+            fields.map(|fields| fields.remove("link"));
+            entry
+        });
         read.insert(
             name.to_owned(),
             entries.map(|entry| entry.to_string()).collect(),
