@@ -93,8 +93,18 @@ impl Source {
     ///
     /// Returns a [`SourceError`] if the path is not a UTF-8 text file of at most [`MAX_BYTES`].
     pub fn read(path: &Path) -> Result<Self, SourceError> {
+        Self::read_at(&Location::anywhere(path))
+    }
+
+    /// Reads a file like [`Source::read`]. Its location may have to stay in a directory.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`SourceError`] like [`Source::read`].
+    pub fn read_at(location: &Location) -> Result<Self, SourceError> {
+        let path = location.display_path();
         let name = one_line(&path.to_string_lossy()).into_owned();
-        let read = Location::anywhere(path).read(MAX_BYTES);
+        let read = location.read(MAX_BYTES);
         let (bytes, linked_to) = read.map_err(|source| match source {
             FileError::Directory => SourceError::Directory { name: name.clone() },
             source if source.is_missing() => SourceError::Missing { name: name.clone() },
@@ -104,7 +114,7 @@ impl Source {
             },
         })?;
         Ok(Self {
-            path: Some(path.to_owned()),
+            path: Some(path),
             link_target: linked_to,
             ..Self::from_bytes(name, bytes)?
         })

@@ -39,6 +39,9 @@ pub(crate) struct CaseDetails {
     /// Text of the lab document. Absent without evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lab_text: Option<String>,
+    /// Texts of the files of objects that the lab names, by path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub object_files: BTreeMap<String, String>,
     /// Hosts, routers, nodes and pods of the lab. Absent without evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
@@ -119,6 +122,13 @@ impl CaseDetails {
                 let (_, source) = seen.prepared.sources.iter().next()?;
                 Some(source.text().to_owned())
             }),
+            object_files: seen.map_or_else(BTreeMap::new, |seen| {
+                let files = seen.prepared.sources.iter().skip(1);
+                files
+                    .filter(|(_, source)| source.is_showable())
+                    .map(|(_, source)| (source.name().to_owned(), source.text().to_owned()))
+                    .collect()
+            }),
             topology: seen.map(|seen| Topology::new(&seen.prepared.plan, &seen.prepared.cluster)),
             stages,
             ..Self::without_evidence(CaseDocument::from(result), rerun_command)
@@ -134,6 +144,7 @@ impl CaseDetails {
             basis: Basis::default(),
             claim_texts: BTreeMap::new(),
             lab_text: None,
+            object_files: BTreeMap::new(),
             topology: None,
             stages: Vec::new(),
             entries: TrackedConnections::default(),

@@ -16,6 +16,7 @@ pub mod draft;
 mod expand;
 pub mod expectation;
 pub mod lab;
+mod object_files;
 pub mod objects;
 mod recognition;
 pub mod redact;
@@ -28,6 +29,7 @@ mod yaml;
 pub use decode::duration;
 pub use expectation::{count, wire};
 pub use lab::{reference, schema};
+pub use object_files::{FileAccess, InvalidScenario, with_object_files};
 pub use objects::endpoints;
 pub use yaml::tree;
 

@@ -10,12 +10,14 @@ use crate::expand::case::Case;
 use crate::expand::{self, ScenarioDocuments};
 use crate::lab::reference::DocumentRef;
 use crate::lab::{API_VERSION, KIND, Lab};
+use crate::object_files::{FileAccess, InvalidScenario, with_object_files};
 use crate::objects::decode_all;
 use crate::objects::documents::{Documents, name_span};
+use crate::objects::workloads::add_pods;
 use crate::sink::Sink;
 use crate::yaml::tree::Tree;
 use svclab_diagnostic::Diagnostic;
-use svclab_diagnostic::source::Sources;
+use svclab_diagnostic::source::{Source, Sources};
 
 /// Lab with its cases.
 #[derive(Debug, Clone)]
@@ -28,6 +30,26 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Loads a lab with the files of objects that it names.
+    ///
+    /// The second part of the result are warnings.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of the lab and of the files.
+    pub fn load_lab(
+        lab: Source,
+        access: FileAccess,
+    ) -> Result<(Self, Vec<Diagnostic>), Box<InvalidScenario>> {
+        let sources = with_object_files(vec![lab], access)?;
+        Self::load(&sources).map_err(|diagnostics| {
+            Box::new(InvalidScenario {
+                sources,
+                diagnostics,
+            })
+        })
+    }
+
     /// Loads a scenario from one or several files, such as a lab and a dump of the cluster's
     /// objects. Exactly one document must be a `Lab`.
     ///
@@ -61,7 +83,8 @@ impl Scenario {
 }
 
 fn load_scenario(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
-    let documents = Documents::read(sources, sink);
+    let mut documents = Documents::read(sources, sink);
+    add_pods(&mut documents, sink);
     let decoded = decode_all(&documents.objects, sink);
     // An object with a decode error must not also be reported as missing.
     let has_all_objects = !sink.has_errors();
@@ -80,6 +103,11 @@ fn load_scenario(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
         }
     };
     check::lab::check_lab(&lab, lab_tree, sink);
+    if sources.iter().count() <= lab.spec.objects.len() {
+        let span = lab_tree.nearest(crate::path!["spec", "objects"]).span;
+        let error = Diagnostic::error("the files of objects are not loaded with this lab");
+        sink.push(error.with_position(span, ""));
+    }
     let base = ScenarioDocuments {
         lab: &lab,
         lab_tree,

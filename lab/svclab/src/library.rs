@@ -22,7 +22,7 @@ use svclab_runner::run::CaseEvidence;
 use svclab_runner::run::{
     Event, PrepareOptions, RunControl, RunInput, RunOptions, SelectedLab, execute, prepare,
 };
-use svclab_scenario::Scenario;
+use svclab_scenario::{FileAccess, Scenario};
 
 /// Lab that can be run: a cluster, probes and expectations.
 ///
@@ -97,9 +97,9 @@ impl Lab {
 
     fn from_source(source: Source) -> Result<Self, LabError> {
         let named = source.name().to_owned();
-        let sources = Sources::new(vec![source]);
-        let loaded = Scenario::load(&sources);
-        let (scenario, warnings) = loaded.map_err(|wrong| invalid_lab(&sources, &wrong))?;
+        let loaded = Scenario::load_lab(source, FileAccess::LabDirectory);
+        let (scenario, warnings) =
+            loaded.map_err(|wrong| invalid_lab(&wrong.sources, &wrong.diagnostics))?;
         let chosen = SelectedLab {
             cases: (0..scenario.cases().len()).collect(),
             scenario,

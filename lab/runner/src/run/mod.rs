@@ -23,7 +23,7 @@ pub use prepare::{
 };
 pub use prepare::{binary, dumps, refit};
 pub use select::{
-    EmbeddedLab, InvalidLab, LabDirectory, LabResult, SelectError, SelectedLab, select_labs,
-    select_labs_each,
+    EmbeddedLab, InvalidLab, LabDirectory, LabResult, LabSearch, SelectError, SelectedLab,
+    select_labs, select_labs_each,
 };
 pub use tasks::catch_panic;

@@ -29,7 +29,7 @@ use crate::lab::components::{
 use crate::lab::patch::Patch;
 
 pub use crate::lab::balancer::{
-    BalancerTarget, HealthCheck, LoadBalancerSpec, NoBackend, Public, SecurityGroup,
+    BalancerTarget, HealthCheck, LoadBalancerSpec, LoadBalancers, NoBackend, Public, SecurityGroup,
 };
 pub use crate::lab::flow::{Fact, FailureVerdict, Flow, FlowRow};
 pub use crate::lab::node::{ByHand, FlannelLeftover, Leftovers, NodeSpec};
@@ -75,9 +75,14 @@ pub struct LabSpec {
     pub source: Vec<String>,
     /// Parts of the source that the lab does not model, such as "the name look-up". An entry may be
     /// a kind of object that svclab does not model, such as `NetworkPolicy`, or `hostPort`. A lab
-    /// with such an object then runs, with a warning instead of an error.
+    /// with such an object then runs, with a warning instead of an error. svclab writes no pods of a
+    /// workload whose kind is listed, such as `Deployment`.
     #[serde(default)]
     pub not_modelled: Vec<String>,
+    /// Files with Kubernetes objects in addition to those of the lab's file. The paths are relative
+    /// to the directory of the lab's file. Each file is YAML or JSON with any number of objects.
+    #[serde(default)]
+    pub objects: Vec<String>,
     /// kube-proxy on every node; not installed when absent.
     #[serde(default)]
     pub kube_proxy: Option<KubeProxyConfig>,
@@ -105,9 +110,10 @@ pub struct LabSpec {
     /// Hosts outside the cluster, by name.
     #[serde(default)]
     pub hosts: IndexMap<String, HostSpec>,
-    /// Load balancers in front of services, by name.
+    /// Load balancers in front of services, by name. With `auto`, svclab makes one for each service
+    /// of type `LoadBalancer` that has an address in its status.
     #[serde(default)]
-    pub load_balancers: IndexMap<String, LoadBalancerSpec>,
+    pub load_balancers: LoadBalancers,
     /// Probes to run, by name.
     #[serde(default)]
     pub probes: IndexMap<String, Probe>,

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use super::args::{ImportArguments, ModeArgument, NewArguments, shell_word};
 use super::error::{CliError, CommandResult, Outcome};
 use super::output::{print, print_diagnostics, print_message, print_note};
-use svclab_diagnostic::source::{Source, Sources};
+use svclab_diagnostic::source::Source;
 use svclab_scenario::draft::{self, ImportOptions, NewLab, is_lab_name};
 use svclab_scenario::objects::Objects;
+use svclab_scenario::{FileAccess, with_object_files};
 
 /// Name of an imported lab on standard output.
 const DEFAULT_NAME: &str = "cluster";
@@ -75,7 +76,7 @@ fn import_files(files: &[PathBuf], name: String, mode: ModeArgument) -> Result<S
             _ => Source::read(file),
         })
         .collect();
-    let sources = Sources::new(sources?);
+    let sources = with_object_files(sources?, FileAccess::LabDirectory)?;
     let (objects, warnings) = Objects::load(&sources)
         .map_err(|diagnostics| CliError::invalid_input(&sources, diagnostics))?;
     print_diagnostics(&sources, &warnings);

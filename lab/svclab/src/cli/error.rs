@@ -12,6 +12,7 @@ use svclab_experiment::verify::VersionError;
 use svclab_runner::kernel::KernelError;
 use svclab_runner::results::{ErrorKind, RunError};
 use svclab_runner::run::{SelectError, to_run_error};
+use svclab_scenario::InvalidScenario;
 
 /// Exit code of a command that printed its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,6 +275,12 @@ impl From<SelectError> for CliError {
             SelectError::InvalidLab(lab) => Self::invalid_input(&lab.sources, lab.diagnostics),
             error => Self::Select(error),
         }
+    }
+}
+
+impl From<Box<InvalidScenario>> for CliError {
+    fn from(invalid: Box<InvalidScenario>) -> Self {
+        Self::invalid_input(&invalid.sources, invalid.diagnostics)
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::SelectError;
 use svclab_diagnostic::source::{STDIN, Source, SourceError};
+use svclab_scenario::FileAccess;
 
 /// Start of the paths of embedded labs: `embedded:node-port.yaml`.
 const EMBEDDED_PREFIX: &str = "embedded:";
@@ -39,11 +40,41 @@ impl<'d> From<&'d PathBuf> for LabDirectory<'d> {
     }
 }
 
+/// Place where labs are found by name, and the files that the labs may name.
+#[derive(Debug, Clone, Copy)]
+pub struct LabSearch<'d> {
+    /// Place where labs are found by name.
+    pub directory: LabDirectory<'d>,
+    /// Whether a lab may name objects outside its own directory.
+    pub allow_outside: bool,
+}
+
+impl<'d, D: Into<LabDirectory<'d>>> From<D> for LabSearch<'d> {
+    fn from(directory: D) -> Self {
+        Self {
+            directory: directory.into(),
+            allow_outside: false,
+        }
+    }
+}
+
 impl fmt::Display for LabDirectory<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(directory) => directory.display().fmt(f),
             Self::Embedded(_) => f.write_str("the embedded labs"),
+        }
+    }
+}
+
+impl<'d> LabDirectory<'d> {
+    /// Returns the same place for labs that may name objects outside their own directory, if
+    /// `allow_outside`.
+    #[must_use]
+    pub fn with_outside(self, allow_outside: bool) -> LabSearch<'d> {
+        LabSearch {
+            directory: self,
+            allow_outside,
         }
     }
 }
@@ -170,16 +201,34 @@ impl LabFile {
         }
     }
 
+    /// Returns the files that the lab may name.
+    pub(super) fn access(&self, allow_outside: bool) -> FileAccess {
+        match self {
+            Self::Embedded(_) => FileAccess::None,
+            Self::Path(_) | Self::Stdin if allow_outside => FileAccess::Anywhere,
+            Self::Path(_) | Self::Stdin => FileAccess::LabDirectory,
+        }
+    }
+
     /// Reads the text of the lab.
     pub(super) fn read(&self) -> Result<Source, SourceError> {
         match self {
             Self::Path(path) => Source::read(path),
             Self::Embedded(lab) => {
                 let name = self.path().display().to_string();
-                Source::from_bytes(name, lab.text.as_bytes().to_vec())
+                Source::from_bytes(name, without_modeline(lab.text).as_bytes().to_vec())
             }
             Self::Stdin => Source::read_stdin(),
         }
+    }
+}
+
+/// Returns a lab without the comment that names its schema for editors. The path in the comment is
+/// only valid in the repository.
+fn without_modeline(text: &str) -> &str {
+    match text.split_once('\n') {
+        Some((first, rest)) if first.starts_with("# yaml-language-server:") => rest,
+        _ => text,
     }
 }
 

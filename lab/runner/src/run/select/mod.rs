@@ -20,9 +20,9 @@ use files::{Selected, files};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::one_line;
 use svclab_diagnostic::source::{STDIN, Source, SourceError, Sources};
-use svclab_scenario::{Case, Scenario};
+use svclab_scenario::{Case, InvalidScenario, Scenario};
 
-pub use directory::{EmbeddedLab, LabDirectory};
+pub use directory::{EmbeddedLab, LabDirectory, LabSearch};
 pub use invalid_lab::InvalidLab;
 
 /// Default directory in which labs are found by name.
@@ -162,9 +162,9 @@ fn hint(help: Option<&String>) -> String {
 /// When a name selects nothing that can run, or a lab is invalid. Returns the first such error.
 pub fn select_labs<'d>(
     names: &[String],
-    directory: impl Into<LabDirectory<'d>>,
+    search: impl Into<LabSearch<'d>>,
 ) -> Result<Vec<SelectedLab>, SelectError> {
-    let each = select_labs_each(names, directory)?.into_iter();
+    let each = select_labs_each(names, search)?.into_iter();
     each.map(|lab| lab.map_err(SelectError::InvalidLab))
         .collect()
 }
@@ -195,13 +195,14 @@ pub type LabResult = Result<SelectedLab, Box<InvalidLab>>;
 /// When a name selects nothing. Returns the first such error.
 pub fn select_labs_each<'d>(
     names: &[String],
-    directory: impl Into<LabDirectory<'d>>,
+    search: impl Into<LabSearch<'d>>,
 ) -> Result<Vec<LabResult>, SelectError> {
-    let directory = directory.into();
+    let search = search.into();
+    let directory = search.directory;
     if names.is_empty() {
         let files = directory.require_labs()?.into_iter();
         let labs: Result<Vec<LabResult>, SelectError> =
-            files.map(|file| load(&file, directory)).collect();
+            files.map(|file| load(&file, search)).collect();
         return require_different_names(labs?);
     }
     let mut chosen: Vec<(LabFile, LabResult)> = Vec::new();
@@ -213,7 +214,7 @@ pub fn select_labs_each<'d>(
             let index = if let Some(at) = known {
                 at
             } else {
-                let mut lab = load(&file, directory)?;
+                let mut lab = load(&file, search)?;
                 if let Ok(lab) = &mut lab {
                     lab.cases.clear();
                 }
@@ -266,8 +267,8 @@ fn require_different_names(labs: Vec<LabResult>) -> Result<Vec<LabResult>, Selec
 }
 
 /// Reads a lab. Every problem of an existing file becomes part of the returned [`InvalidLab`].
-fn load(lab: &LabFile, directory: LabDirectory<'_>) -> Result<LabResult, SelectError> {
-    let cli_name = directory.cli_name(lab);
+fn load(lab: &LabFile, search: LabSearch<'_>) -> Result<LabResult, SelectError> {
+    let cli_name = search.directory.cli_name(lab);
     let file = lab.path();
     let invalid_lab = |sources, diagnostics, error, place: Option<FileLine>| {
         let name = file.file_stem().unwrap_or(file.as_os_str());
@@ -302,23 +303,30 @@ fn load(lab: &LabFile, directory: LabDirectory<'_>) -> Result<LabResult, SelectE
             return Ok(Err(invalid_lab(sources, diagnostics, summary, place)));
         }
     };
-    let sources = Sources::new(vec![source]);
-    Ok(match catch_panic_sync(|| Scenario::load(&sources)) {
-        Ok(Ok((scenario, warnings))) => Ok(SelectedLab {
-            cases: (0..scenario.cases().len()).collect(),
-            scenario,
-            warnings,
-            cli_name,
-        }),
-        Ok(Err(diagnostics)) => {
-            let (short, at) = (
-                summarize(&sources, &diagnostics),
-                first_error_location(&sources, &diagnostics),
-            );
-            Err(invalid_lab(sources, diagnostics, short, at))
-        }
-        Err(panicked) => Err(invalid_lab(sources, Vec::new(), panicked, None)),
-    })
+    let lab_only = Sources::from(source.clone());
+    let access = lab.access(search.allow_outside);
+    Ok(
+        match catch_panic_sync(|| Scenario::load_lab(source, access)) {
+            Ok(Ok((scenario, warnings))) => Ok(SelectedLab {
+                cases: (0..scenario.cases().len()).collect(),
+                scenario,
+                warnings,
+                cli_name,
+            }),
+            Ok(Err(invalid)) => {
+                let InvalidScenario {
+                    sources,
+                    diagnostics,
+                } = *invalid;
+                let (short, at) = (
+                    summarize(&sources, &diagnostics),
+                    first_error_location(&sources, &diagnostics),
+                );
+                Err(invalid_lab(sources, diagnostics, short, at))
+            }
+            Err(panicked) => Err(invalid_lab(lab_only, Vec::new(), panicked, None)),
+        },
+    )
 }
 
 #[cfg(test)]

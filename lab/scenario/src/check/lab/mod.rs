@@ -17,10 +17,10 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
 use svclab_diagnostic::suggest::{did_you_mean, format_list};
 
-/// Fields of `spec` that a patch may not change. They define cases and expectations, not the
+/// Fields of `spec` that a patch may not change. They define cases, expectations and files, not the
 /// cluster.
-pub(crate) const UNPATCHABLE: [&str; 8] = [
-    "axes", "exclude", "expect", "claims", "steps", "flows", "facts", "columns",
+pub(crate) const UNPATCHABLE: [&str; 9] = [
+    "axes", "exclude", "expect", "claims", "steps", "flows", "facts", "columns", "objects",
 ];
 
 /// Checks the keys of `expect` rows before the rows are decoded, and returns whether all keys

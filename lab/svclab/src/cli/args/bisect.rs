@@ -44,7 +44,7 @@ pub(crate) struct BisectArguments {
     /// Omit invalid parts of dumps, such as rules that jump to themselves
     #[arg(long)]
     pub(crate) lenient: bool,
-    /// Also read dumps that a lab names outside its own directory
+    /// Also read dumps and objects that a lab names outside its own directory
     #[arg(long)]
     pub(crate) allow_outside: bool,
     #[command(flatten)]

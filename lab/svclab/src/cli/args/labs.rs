@@ -17,6 +17,9 @@ pub(crate) struct LabsArguments {
     /// Labs, or directories of labs. By default, all labs, with those of subdirectories
     #[arg(value_name = "LAB")]
     pub(crate) names: Vec<String>,
+    /// Also read objects that a lab names outside its own directory
+    #[arg(long)]
+    pub(crate) allow_outside: bool,
     #[command(subcommand)]
     pub(crate) command: Option<LabsCommand>,
 }
@@ -48,4 +51,10 @@ pub(crate) struct ListArguments {
     /// directory of labs
     #[arg(value_name = "LAB[/CASE]")]
     pub(crate) names: Vec<String>,
+    /// Also read objects that a lab names outside its own directory
+    #[arg(long)]
+    pub(crate) allow_outside: bool,
+    /// Also print the pods and load balancers that svclab makes for each case
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }

@@ -62,6 +62,8 @@ pub(crate) enum DoctorFormat {
 pub(crate) enum SchemaName {
     /// Lab document.
     Lab,
+    /// Every document in a lab's file: the lab and Kubernetes objects.
+    LabFile,
     /// Output of `run --format json`.
     Results,
     /// Output of `claims --format json`.

@@ -47,7 +47,7 @@ pub(crate) struct ReplayArguments {
     /// this kernel refuses; each is reported
     #[arg(long)]
     pub(crate) lenient: bool,
-    /// Also read dumps that a lab names outside its own directory
+    /// Also read dumps and objects that a lab names outside its own directory
     #[arg(long)]
     pub(crate) allow_outside: bool,
     /// Maximum wait for an answer

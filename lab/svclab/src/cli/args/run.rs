@@ -183,7 +183,7 @@ pub(crate) struct WhyArguments {
     /// Omit invalid parts of dumps
     #[arg(long, requires = "dump")]
     pub(crate) lenient: bool,
-    /// Also read dumps that a lab names outside its own directory
+    /// Also read dumps and objects that a lab names outside its own directory
     #[arg(long)]
     pub(crate) allow_outside: bool,
     #[command(flatten)]

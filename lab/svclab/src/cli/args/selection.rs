@@ -31,7 +31,7 @@ pub(crate) struct Selection {
     /// defines its configuration
     #[arg(long, value_name = "PATH")]
     pub(crate) kube_proxy: Option<PathBuf>,
-    /// Also read dumps that a lab names outside its own directory
+    /// Also read dumps and objects that a lab names outside its own directory
     #[arg(long)]
     pub(crate) allow_outside: bool,
     /// Maximum time for a kube-proxy to write its rules, at the start and after each step: 1s to

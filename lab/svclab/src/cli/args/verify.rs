@@ -26,7 +26,7 @@ pub(crate) struct VerifyArguments {
     /// whose rules svclab generates, such as v1.36.2 [default: the version of --kube-proxy]
     #[arg(long, value_name = "PATH|VERSION", value_parser = parse_reference)]
     pub(crate) against: Option<ReferenceArgument>,
-    /// Also read dumps that a lab names outside its own directory
+    /// Also read dumps and objects that a lab names outside its own directory
     #[arg(long)]
     pub(crate) allow_outside: bool,
     /// Only run cases of this proxy mode: `iptables`, `ipvs` or `nftables`. Can be repeated

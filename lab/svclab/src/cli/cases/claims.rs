@@ -155,8 +155,9 @@ fn read_results(
     if results.exit_code() == BUG && !results.cases.iter().any(has_bug) {
         return Err(refuse(&"the results contradict their `summary` or `begun`"));
     }
-    let labs =
-        select_labs(&arguments.selection.names, common.labs()).map_err(|error| refuse(&error))?;
+    let selection = &arguments.selection;
+    let search = common.labs().with_outside(selection.allow_outside);
+    let labs = select_labs(&selection.names, search).map_err(|error| refuse(&error))?;
     Ok((results, labs.into_iter().map(|lab| lab.scenario).collect()))
 }
 

@@ -8,7 +8,7 @@ use crate::cli::output::print_diagnostics;
 use svclab_diagnostic::Diagnostic;
 use svclab_report::shell_quote;
 use svclab_runner::run::{
-    LabDirectory, LabResult, Prepared, RunInput, SelectedLab, prepare_case, select_labs,
+    LabResult, LabSearch, Prepared, RunInput, SelectedLab, prepare_case, select_labs,
     select_labs_each,
 };
 
@@ -22,9 +22,9 @@ pub(crate) struct PreparedLab {
 /// Loads the named labs and prints their warnings. All labs must be valid.
 pub(crate) fn load_labs(
     names: &[String],
-    directory: LabDirectory<'_>,
+    search: LabSearch<'_>,
 ) -> Result<Vec<SelectedLab>, CliError> {
-    let labs = select_labs(names, directory)?;
+    let labs = select_labs(names, search)?;
     for lab in &labs {
         print_diagnostics(&lab.scenario.sources, &lab.warnings);
     }
@@ -35,9 +35,9 @@ pub(crate) fn load_labs(
 /// running. Its diagnostics are printed.
 pub(crate) fn load_each_lab(
     names: &[String],
-    directory: LabDirectory<'_>,
+    search: LabSearch<'_>,
 ) -> Result<Vec<LabResult>, CliError> {
-    let labs = select_labs_each(names, directory)?;
+    let labs = select_labs_each(names, search)?;
     for lab in &labs {
         match lab {
             Ok(lab) => print_diagnostics(&lab.scenario.sources, &lab.warnings),
@@ -55,7 +55,8 @@ pub(crate) fn prepare_each_lab(
     selection: &Selection,
 ) -> Result<Vec<PreparedLab>, CliError> {
     let mut labs = Vec::new();
-    for lab in load_each_lab(&selection.names, common.labs())? {
+    let search = common.labs().with_outside(selection.allow_outside);
+    for lab in load_each_lab(&selection.names, search)? {
         labs.push(match lab {
             Ok(lab) => {
                 let (cases, invalid) = prepare_all(&lab, selection);
@@ -85,7 +86,8 @@ pub(crate) fn prepare_labs(
     selection: &Selection,
 ) -> Result<Vec<(SelectedLab, Vec<Prepared>)>, CliError> {
     // No case is prepared if any lab is invalid.
-    let labs = load_labs(&selection.names, common.labs())?;
+    let search = common.labs().with_outside(selection.allow_outside);
+    let labs = load_labs(&selection.names, search)?;
     let mut prepared = Vec::new();
     let mut all_invalid = Vec::new();
     for lab in labs {

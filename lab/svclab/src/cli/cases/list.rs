@@ -18,15 +18,16 @@ pub(crate) fn labs(common: &Common, arguments: &LabsArguments) -> CommandResult 
         print(lab_source(name, common.labs())?.text())?;
         return Ok(Outcome::SUCCESS);
     }
+    let search = common.labs().with_outside(arguments.allow_outside);
     let labs = if arguments.names.is_empty() {
-        let mut labs = load_each_lab(&[], common.labs())?;
+        let mut labs = load_each_lab(&[], search)?;
         let groups = common.labs().groups();
         if !groups.is_empty() {
-            labs.extend(load_each_lab(&groups, common.labs())?);
+            labs.extend(load_each_lab(&groups, search)?);
         }
         labs
     } else {
-        load_each_lab(&arguments.names, common.labs())?
+        load_each_lab(&arguments.names, search)?
     };
     let worst = worst_error(&labs);
     let valid: Vec<&SelectedLab> = labs.iter().flatten().collect();
@@ -36,11 +37,20 @@ pub(crate) fn labs(common: &Common, arguments: &LabsArguments) -> CommandResult 
 
 /// Lists the selected cases.
 pub(crate) fn list(common: &Common, arguments: &ListArguments) -> CommandResult {
-    let labs = load_each_lab(&arguments.names, common.labs())?;
+    let search = common.labs().with_outside(arguments.allow_outside);
+    let labs = load_each_lab(&arguments.names, search)?;
     let mut text = String::new();
     for lab in labs.iter().flatten() {
         for index in &lab.cases {
-            let _ = writeln!(text, "{}", lab.rerun_name(&lab.scenario.cases()[*index]));
+            let case = &lab.scenario.cases()[*index];
+            let _ = writeln!(text, "{}", lab.rerun_name(case));
+            let made = case
+                .made_objects()
+                .into_iter()
+                .filter(|_| arguments.verbose);
+            for line in made {
+                let _ = writeln!(text, "  {line}");
+            }
         }
     }
     outcome_of_cases(print(&text), worst_error(&labs), Outcome::SUCCESS)

@@ -31,7 +31,7 @@ const MAX_REPORTED_CASES: usize = 8;
 
 /// Compares two kube-proxies by the results of flows, and prints the differences.
 pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> CommandResult {
-    let labs = load_labs_and_flows(common, &arguments.names)?;
+    let labs = load_labs_and_flows(common, arguments)?;
     let wrong = labs.iter().filter_map(|lab| lab.as_ref().err());
     let wrong: Vec<FailedCase> = wrong.map(|lab| failure_entry(lab)).collect();
     let labs: Vec<SelectedLab> = labs.into_iter().flatten().collect();
@@ -132,10 +132,14 @@ fn select_pairs(
 }
 
 /// Loads the named labs; without names, all labs and the table of flows.
-fn load_labs_and_flows(common: &Common, names: &[String]) -> Result<Vec<LabResult>, CliError> {
-    let mut labs = load_each_lab(names, common.labs())?;
-    if names.is_empty() && common.labs().has_group(FLOW_TABLE) {
-        labs.extend(load_each_lab(&[FLOW_TABLE.to_owned()], common.labs())?);
+fn load_labs_and_flows(
+    common: &Common,
+    arguments: &VerifyArguments,
+) -> Result<Vec<LabResult>, CliError> {
+    let search = common.labs().with_outside(arguments.allow_outside);
+    let mut labs = load_each_lab(&arguments.names, search)?;
+    if arguments.names.is_empty() && common.labs().has_group(FLOW_TABLE) {
+        labs.extend(load_each_lab(&[FLOW_TABLE.to_owned()], search)?);
     }
     Ok(labs)
 }

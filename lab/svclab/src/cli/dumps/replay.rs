@@ -60,7 +60,8 @@ fn prepare_in_lab(
     arguments: &ReplayArguments,
     given: Vec<DumpArgument>,
 ) -> Result<Prepared, CliError> {
-    let labs = load_labs(&arguments.objects, common.labs())?;
+    let search = common.labs().with_outside(arguments.allow_outside);
+    let labs = load_labs(&arguments.objects, search)?;
     let cases: Vec<(&SelectedLab, usize)> = labs
         .iter()
         .flat_map(|lab| lab.cases.iter().map(move |case| (lab, *case)))

@@ -24,6 +24,7 @@ use svclab_rules::objects::Service;
 use svclab_runner::kernel::{KernelError, KernelSelector};
 use svclab_scenario::objects::{Object, Objects};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
+use svclab_scenario::{FileAccess, with_object_files};
 
 /// Prints the rules that kube-proxy writes on a node, or the history of a version.
 pub(crate) fn rules(arguments: &RulesArguments) -> CommandResult {
@@ -64,7 +65,7 @@ fn read_objects(arguments: &RulesArguments) -> Result<(Sources, Objects), CliErr
         .iter()
         .map(|path| Source::read(path))
         .collect();
-    let sources = Sources::new(files?);
+    let sources = with_object_files(files?, FileAccess::LabDirectory)?;
     match Objects::load(&sources) {
         Ok((objects, warnings)) => {
             print_diagnostics(&sources, &warnings);

@@ -10,6 +10,7 @@ use svclab_scenario as scenario;
 pub(crate) fn schema(format: SchemaName) -> CommandResult {
     let schema = match format {
         SchemaName::Lab => scenario::schema::lab_schema(),
+        SchemaName::LabFile => scenario::schema::lab_file_schema(),
         SchemaName::Results => report::schema::results(),
         SchemaName::Claims => report::schema::claims(),
         SchemaName::Doctor => report::schema::doctor(),

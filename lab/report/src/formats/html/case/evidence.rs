@@ -33,9 +33,11 @@ pub(in crate::formats) fn includes_evidence(cases: usize, status: CaseStatus) ->
     cases <= MAX_CASES || status != CaseStatus::Pass
 }
 
-/// Renders the links to the files of a case, and its lab.
+/// Renders the links to the files of a case, and its lab: the file of the lab, and the files of
+/// objects that it names.
 pub(super) fn render(case: &CasePage, lab: Option<&str>) -> Markup {
     let files = &case.files;
+    let made = &case.details.result.made;
     html! {
         @if !files.is_empty() || lab.is_some() { h2 { "Evidence" } }
         @if !files.is_empty() {
@@ -59,6 +61,15 @@ pub(super) fn render(case: &CasePage, lab: Option<&str>) -> Markup {
         }
         @if let Some(lab) = lab {
             details { summary { "The lab" } pre { (printable(lab)) } }
+        }
+        @for (name, text) in &case.details.object_files {
+            details { summary { "Objects in " (printable(name)) } pre { (printable(text)) } }
+        }
+        @if !made.is_empty() {
+            details {
+                summary { "Pods and load balancers that svclab made" }
+                ul { @for line in made { li { (line) } } }
+            }
         }
     }
 }
