@@ -132,6 +132,10 @@ pub struct CaseDocument {
     /// their packets as packets of the earlier connection.
     #[serde(default, skip_serializing_if = "is_none_missed")]
     pub repeated_ports: u64,
+    /// Pods and load balancers that svclab made for the case, because the lab has only their
+    /// workloads and services. One line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made: Vec<String>,
     /// Earlier tries of the case, in which it did not pass, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_tries: Vec<CaseDocument>,
@@ -362,6 +366,7 @@ impl From<&CaseResult> for CaseDocument {
             refused: case.refused.clone(),
             refused_missed: case.refused_missed,
             repeated_ports: case.repeated_ports,
+            made: case.made.clone(),
             failed_tries: case.failed_tries.iter().map(Self::from).collect(),
             error: case.error.clone(),
         }

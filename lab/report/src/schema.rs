@@ -143,6 +143,10 @@ mod tests {
             ("replay.v1.json", replayed()),
             ("doctor.v1.json", super::doctor()),
             ("lab.v1.json", svclab_scenario::schema::lab_schema()),
+            (
+                "lab-file.v1.json",
+                svclab_scenario::schema::lab_file_schema(),
+            ),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);

@@ -25,6 +25,8 @@ use svclab_scenario::reference::{DocumentRef, ObjectKind};
 pub struct ClusterInputs<'a> {
     /// Lab document.
     pub spec: &'a LabSpec,
+    /// Whether dumps replace nodes.
+    pub has_dumps: bool,
     /// Objects of kind `Node`.
     pub nodes: &'a [core::Node],
     /// Objects of kind `Pod`.
@@ -78,6 +80,7 @@ pub fn build(inputs: &ClusterInputs<'_>) -> Result<Cluster, Vec<Problem>> {
     let balancers: Vec<_> = inputs
         .spec
         .load_balancers
+        .by_name
         .iter()
         .filter_map(|(name, spec)| build_balancer(name, spec, &balancer_inputs, &mut problems))
         .collect();
@@ -100,6 +103,7 @@ pub fn build(inputs: &ClusterInputs<'_>) -> Result<Cluster, Vec<Problem>> {
         serving,
         balancers,
         routes_pods,
+        has_dumps: inputs.has_dumps,
         api_objects: api_objects(inputs, &nodes),
         nodes,
         pods,

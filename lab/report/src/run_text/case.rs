@@ -132,6 +132,9 @@ impl<'a> CaseRenderer<'a> {
             text.failed_try(index + 1, earlier);
         }
         if self.verbose {
+            for line in &case.made {
+                text.heading(MADE, &[line]);
+            }
             for claim in &case.claims {
                 text.claim(claim);
             }
@@ -199,6 +202,9 @@ pub(crate) fn describe_tries(case: &CaseDocument) -> Option<String> {
         }
     })
 }
+
+/// Label of the lines about pods and load balancers that svclab made.
+const MADE: &str = "made";
 
 /// Label of the line about repeated source ports.
 const SOURCE_PORTS: &str = "source ports";

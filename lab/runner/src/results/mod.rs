@@ -124,6 +124,8 @@ pub struct CaseResult {
     /// Number of connections with the source port of an earlier connection. Conntrack may treat
     /// their packets as packets of the earlier connection.
     pub repeated_ports: u64,
+    /// Pods and load balancers that svclab made for the case, one line each.
+    pub made: Vec<String>,
     /// Earlier tries of the case, in which it did not pass, oldest first.
     pub failed_tries: Vec<CaseResult>,
     /// Reason why the case has no verdict. Absent if it has one.
@@ -304,6 +306,7 @@ impl CaseResult {
             refused: Vec::new(),
             refused_missed: 0,
             repeated_ports: 0,
+            made: Vec::new(),
             failed_tries: Vec::new(),
             error: None,
         }

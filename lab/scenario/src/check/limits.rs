@@ -3,7 +3,7 @@
 
 use crate::lab::LabSpec;
 use crate::lab::node::ByHand;
-use crate::objects::Objects;
+use crate::objects::{MAX_PODS, Objects};
 use crate::sink::Sink;
 use crate::yaml::tree::{Scalar, Tree, Value, shorten};
 use svclab_diagnostic::Diagnostic;
@@ -13,9 +13,6 @@ use svclab_model::evidence::MAX_STAGES;
 
 /// Maximum number of nodes in a cluster.
 pub(crate) const MAX_NODES: usize = 256;
-
-/// Maximum number of pods in a cluster.
-pub(crate) const MAX_PODS: usize = 4096;
 
 /// Maximum number of services in a cluster.
 pub(crate) const MAX_SERVICES: usize = 5000;
@@ -84,7 +81,11 @@ pub(crate) fn check_lab_limits(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     };
     let counted = [
         ("hosts", spec.hosts.len(), MAX_HOSTS),
-        ("loadBalancers", spec.load_balancers.len(), MAX_HOSTS),
+        (
+            "loadBalancers",
+            spec.load_balancers.by_name.len(),
+            MAX_HOSTS,
+        ),
         ("probes", spec.all_probes().count(), MAX_PROBES),
         ("steps", spec.steps.len(), MAX_STEPS),
     ];
@@ -108,7 +109,10 @@ pub(crate) fn check_lab_limits(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
     for (field, names) in [
         ("hosts", spec.hosts.keys().collect::<Vec<_>>()),
-        ("loadBalancers", spec.load_balancers.keys().collect()),
+        (
+            "loadBalancers",
+            spec.load_balancers.by_name.keys().collect(),
+        ),
         ("probes", spec.probes.keys().collect()),
     ] {
         let map = tree.nearest(crate::path!["spec", field]);

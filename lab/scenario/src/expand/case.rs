@@ -6,9 +6,10 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use crate::expectation::Row;
-use crate::lab::LabSpec;
 use crate::lab::reference::DocumentRef;
+use crate::lab::{BalancerTarget, LabSpec};
 use crate::objects::Objects;
+use crate::objects::workloads::MADE_UID;
 use crate::yaml::tree::{PathSegment, Tree};
 use svclab_diagnostic::source::Span;
 
@@ -56,6 +57,37 @@ impl Case {
     #[must_use]
     pub fn expected(&self) -> &Row {
         &self.spec.expect[self.row]
+    }
+
+    /// Returns the pods and load balancers that svclab made before the first step, one line each.
+    #[must_use]
+    pub fn made_objects(&self) -> Vec<String> {
+        let pods = self.objects.pods.iter().filter_map(|pod| {
+            let mut owners = pod.value.metadata.owner_references.iter().flatten();
+            let owner = owners.find(|owner| owner.uid == MADE_UID)?;
+            let node = pod.value.spec.as_ref()?.node_name.as_deref()?;
+            let ips = pod.value.status.iter().flat_map(|status| &status.pod_ips);
+            let ips: Vec<&str> = ips.flatten().map(|ip| ip.ip.as_str()).collect();
+            Some(format!(
+                "pod/{}/{} of {} {} on {node}: {}",
+                pod.namespace,
+                pod.name,
+                owner.kind,
+                owner.name,
+                ips.join(", ")
+            ))
+        });
+        let balancers = &self.spec.load_balancers;
+        let made = balancers.by_name.iter().filter(|_| balancers.is_auto);
+        let made = made.map(|(name, balancer)| {
+            let (target, checks) = match balancer.target {
+                BalancerTarget::NodePort => ("node ports", " with health checks"),
+                BalancerTarget::Pods => ("pods", ""),
+            };
+            let service = &balancer.service;
+            format!("load balancer {name} of service {service} to its {target}{checks}")
+        });
+        pods.chain(made).collect()
     }
 
     /// Returns a patched document of the case. `None` if the case has no such object, or if the

@@ -22,6 +22,7 @@ use crate::expand::desugar::FlowRows;
 use crate::expand::product::{Combination, combinations};
 use crate::lab::reference::DocumentRef;
 use crate::lab::{Lab, LabSpec};
+use crate::objects::balancers::needed_balancers;
 use crate::objects::documents::UnmodelledObject;
 use crate::objects::{DecodedObject, Objects, decode_object};
 use crate::sink::Sink;
@@ -282,6 +283,15 @@ fn with_flows(
     Some((Arc::new(spec), tree, row))
 }
 
+/// Adds the load balancers that the services need, if the lab requests them with `auto`.
+fn with_balancers(mut spec: Arc<LabSpec>, objects: &Objects) -> Arc<LabSpec> {
+    if spec.load_balancers.is_auto {
+        let balancers = needed_balancers(&spec, objects);
+        Arc::make_mut(&mut spec).load_balancers.by_name = balancers;
+    }
+    spec
+}
+
 impl Expansion<'_> {
     fn build_case(
         &mut self,
@@ -295,6 +305,7 @@ impl Expansion<'_> {
         let (mut lab_ids, mut object_ids) = self.base.patch_ids(&combination);
         let (spec, lab_tree) = self.cached_lab(&lab_ids, &id, sink)?;
         let objects = self.cached_objects(&object_ids, &id, sink)?;
+        let spec = with_balancers(spec, &objects);
         let (spec, lab_tree, row) = with_flows(spec, lab_tree, written, &flows)?;
         limits::check_object_limits(&objects, &lab_tree, sink);
         check::case::check_case(&spec, &lab_tree, row, sink);
@@ -315,8 +326,9 @@ impl Expansion<'_> {
                 .push(patch);
             }
             let (spec, lab_tree) = self.cached_lab(&lab_ids, &id, sink)?;
-            let (spec, lab_tree, _) = with_flows(spec, lab_tree, written, &flows)?;
             let objects = self.cached_objects(&object_ids, &id, sink)?;
+            let spec = with_balancers(spec, &objects);
+            let (spec, lab_tree, _) = with_flows(spec, lab_tree, written, &flows)?;
             limits::check_object_limits(&objects, &lab_tree, sink);
             self.check_objects(&spec, &objects, sink);
             steps.push(CaseStep {

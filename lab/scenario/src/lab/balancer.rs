@@ -1,10 +1,15 @@
 //! Load balancers in a lab. The name of a cloud product is only a preset of these properties.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Unexpected, Visitor};
 
 /// Load balancer in front of a service of type `LoadBalancer`. Its addresses come from the
 /// service's status, its ports from the service.
@@ -49,6 +54,88 @@ pub struct LoadBalancerSpec {
     #[serde(default, deserialize_with = "crate::decode::values::duration")]
     #[schemars(with = "Option<String>")]
     pub retry_after: Option<Duration>,
+}
+
+impl LoadBalancerSpec {
+    /// Returns the balancer of a service with all defaults.
+    #[must_use]
+    pub fn new(service: String) -> Self {
+        Self {
+            service,
+            keep_source: default_true(),
+            skip_own_source: false,
+            health_check: None,
+            no_backend: NoBackend::default(),
+            target: BalancerTarget::default(),
+            backends: None,
+            scheduler: round_robin(),
+            public: None,
+            security_group: None,
+            retry_after: None,
+        }
+    }
+}
+
+/// Load balancers of a lab.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LoadBalancers {
+    /// Whether svclab makes the load balancers that the services need.
+    pub is_auto: bool,
+    /// Load balancers by name. For `auto`, those of the services of the case.
+    pub by_name: IndexMap<String, LoadBalancerSpec>,
+}
+
+/// Value of `loadBalancers` for balancers that svclab makes.
+const AUTO: &str = "auto";
+
+impl<'de> Deserialize<'de> for LoadBalancers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct BalancersVisitor;
+
+        impl<'de> Visitor<'de> for BalancersVisitor {
+            type Value = LoadBalancers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`auto`, or a map of load balancers by name")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<LoadBalancers, E> {
+                if text != AUTO {
+                    return Err(E::invalid_value(Unexpected::Str(text), &self));
+                }
+                Ok(LoadBalancers {
+                    is_auto: true,
+                    by_name: IndexMap::new(),
+                })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LoadBalancers, A::Error> {
+                Ok(LoadBalancers {
+                    is_auto: false,
+                    by_name: IndexMap::deserialize(MapAccessDeserializer::new(map))?,
+                })
+            }
+        }
+
+        deserializer.deserialize_any(BalancersVisitor)
+    }
+}
+
+impl JsonSchema for LoadBalancers {
+    fn schema_name() -> Cow<'static, str> {
+        "LoadBalancers".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let balancer = generator.subschema_for::<LoadBalancerSpec>();
+        json_schema!({
+            "description": "Load balancers by name, or `auto`.",
+            "anyOf": [
+                {"const": AUTO},
+                {"type": "object", "additionalProperties": balancer},
+            ],
+        })
+    }
 }
 
 fn default_true() -> bool {

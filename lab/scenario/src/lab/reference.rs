@@ -79,6 +79,10 @@ impl fmt::Display for ObjectKind {
     }
 }
 
+/// Kinds whose pods svclab writes, in the API group `apps`.
+pub(crate) const WORKLOAD_KINDS: [&str; 4] =
+    ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"];
+
 /// Reference to one document of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DocumentRef {
@@ -134,6 +138,9 @@ pub enum ReferenceError {
          EndpointSlice or ServiceCIDR"
     )]
     UnknownKind(String),
+    /// svclab writes the pods of the workload before patches apply.
+    #[error("a {0} cannot be changed; name one of its pods, such as `Pod/default/web-0`")]
+    Workload(String),
     /// The parts do not fit the kind: a part is empty, a namespace is missing, or a cluster-scoped
     /// kind has one.
     #[error("`{text}` does not name a {kind}; write `{example}`")]
@@ -164,8 +171,14 @@ impl FromStr for DocumentRef {
                 }),
             };
         }
-        let kind = ObjectKind::from_name(kind_name)
-            .ok_or_else(|| ReferenceError::UnknownKind(kind_name.to_owned()))?;
+        let kind = ObjectKind::from_name(kind_name).ok_or_else(|| {
+            let name = kind_name.to_owned();
+            if WORKLOAD_KINDS.contains(&kind_name) {
+                ReferenceError::Workload(name)
+            } else {
+                ReferenceError::UnknownKind(name)
+            }
+        })?;
         if rest.iter().all(|part| !part.is_empty()) {
             match (kind.is_namespaced(), rest.as_slice()) {
                 (true, [namespace, name]) => return Ok(Self::object(kind, namespace, name)),
@@ -219,8 +232,12 @@ mod tests {
             "`Pod//x` does not name a Pod; write `Pod/default/x`"
         );
         assert!(
-            message("Deployment/default/x")
-                .starts_with("svclab does not model objects of kind `Deployment`")
+            message("Ingress/default/x")
+                .starts_with("svclab does not model objects of kind `Ingress`")
+        );
+        assert_eq!(
+            message("Deployment/default/x"),
+            "a Deployment cannot be changed; name one of its pods, such as `Pod/default/web-0`"
         );
         assert!(message("Lab/x").ends_with("write `Lab`"));
     }

@@ -348,9 +348,23 @@ pub(crate) fn parse_added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic
 ///
 /// # Errors
 ///
+/// Returns a diagnostic like [`name_and_namespace`].
+pub(crate) fn identity(kind: ObjectKind, tree: &Tree) -> Result<DocumentRef, Diagnostic> {
+    let (name, namespace) = name_and_namespace(kind.name(), kind.is_namespaced(), tree)?;
+    Ok(DocumentRef::object(kind, namespace, name))
+}
+
+/// Returns the name and the namespace of an object.
+///
+/// # Errors
+///
 /// Returns a diagnostic if `metadata.name` is missing, or if it or `metadata.namespace` is not a
 /// valid Kubernetes name.
-pub(crate) fn identity(kind: ObjectKind, tree: &Tree) -> Result<DocumentRef, Diagnostic> {
+pub(crate) fn name_and_namespace<'t>(
+    kind: &str,
+    is_namespaced: bool,
+    tree: &'t Tree,
+) -> Result<(&'t str, &'t str), Diagnostic> {
     let Some(metadata) = tree.get("metadata").filter(|metadata| !metadata.is_null()) else {
         return Err(
             Diagnostic::error(format!("this {kind} has no `metadata.name`"))
@@ -372,13 +386,13 @@ pub(crate) fn identity(kind: ObjectKind, tree: &Tree) -> Result<DocumentRef, Dia
     };
     check_object_name(name, span)?;
     let namespace = match string_field(metadata, "namespace")? {
-        Some((namespace, at)) if kind.is_namespaced() => {
+        Some((namespace, at)) if is_namespaced => {
             check_object_name(namespace, at)?;
             namespace
         }
         _ => "default",
     };
-    Ok(DocumentRef::object(kind, namespace, name))
+    Ok((name, namespace))
 }
 
 /// Returns the string at `key`, `None` if the key is absent or null.

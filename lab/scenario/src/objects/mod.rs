@@ -2,12 +2,15 @@
 //! slices that the lab does not have.
 
 pub(crate) mod admission;
+pub(crate) mod balancers;
 pub(crate) mod defaults;
 pub(crate) mod documents;
 pub mod endpoints;
 #[cfg(test)]
 pub(crate) mod endpoints_tests;
+pub(crate) mod selector;
 pub(crate) mod v1beta1;
+pub(crate) mod workloads;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -24,10 +27,14 @@ use crate::lab::KIND;
 use crate::lab::reference::{DocumentRef, ObjectKind};
 use crate::objects::documents::Documents;
 use crate::objects::endpoints::{PodIndex, SERVICE_NAME, derive_slices};
+use crate::objects::workloads::add_pods;
 use crate::sink::Sink;
 use crate::yaml::tree::Tree;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Sources;
+
+/// Maximum number of pods in a cluster.
+pub(crate) const MAX_PODS: usize = 4096;
 
 /// Kubernetes object with its document.
 #[derive(Debug, Clone)]
@@ -123,6 +130,7 @@ impl Objects {
     pub fn load(sources: &Sources) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         let mut sink = Sink::default();
         let mut documents = Documents::read(sources, &mut sink);
+        add_pods(&mut documents, &mut sink);
         let decoded = decode_all(&documents.objects, &mut sink);
         if !documents.labs.is_empty() {
             documents

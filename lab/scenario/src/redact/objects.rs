@@ -5,9 +5,12 @@ use serde_json::{Map as JsonMap, Value as Json, json};
 use crate::check::objects::{PacketEffect, packet_effect};
 use crate::lab::reference::{DocumentRef, ObjectKind};
 use crate::objects::documents::{Documents, UnmodelledObject, name_span};
+use crate::objects::workloads::is_workload;
 use crate::redact::key::RedactionKey;
 use crate::redact::names::NameKind;
-use crate::redact::shape::{LABEL_KEYS, NETWORK_POLICY, Shape, UNMODELLED, WORDS, object_shape};
+use crate::redact::shape::{
+    LABEL_KEYS, NETWORK_POLICY, Shape, UNMODELLED, WORDS, WORKLOAD, object_shape,
+};
 use crate::sink::Sink;
 use crate::yaml::tree::{Map, Scalar, ScalarKind, Tree, Value};
 use svclab_diagnostic::Diagnostic;
@@ -28,6 +31,7 @@ pub struct RedactedObjects {
 
 /// Redacts the objects of a file, and returns them with warnings. Objects of kinds that svclab does
 /// not model lose all fields but their names. If they have no effect on packets, they are dropped.
+/// Workloads keep the fields from which svclab writes pods.
 /// Labs are dropped, too, with a warning.
 ///
 /// # Errors
@@ -123,6 +127,10 @@ impl RedactionKey {
     /// packets.
     fn redact_unmodelled(&self, object: &UnmodelledObject) -> Option<Json> {
         let UnmodelledObject { kind, group, tree } = object;
+        if is_workload(object) {
+            let fields = self.redact_value(&WORKLOAD, tree)?;
+            return Some(with_type("apps/v1", kind, fields));
+        }
         match packet_effect(group, kind) {
             PacketEffect::None => None,
             PacketEffect::Unknown => {

@@ -36,9 +36,12 @@ pub(super) const WORDS: &[&str] = &[
     "Cluster",
     "ClusterIP",
     "ContainersReady",
+    "DaemonSet",
+    "Deployment",
     "DiskPressure",
     "Disabled",
     "DoesNotExist",
+    "Equal",
     "Exists",
     "ExternalDNS",
     "ExternalIP",
@@ -58,6 +61,8 @@ pub(super) const WORDS: &[&str] = &[
     "MemoryPressure",
     "Never",
     "NetworkUnavailable",
+    "NoExecute",
+    "NoSchedule",
     "Node",
     "NodePort",
     "None",
@@ -70,15 +75,18 @@ pub(super) const WORDS: &[&str] = &[
     "PodScheduled",
     "PreferClose",
     "PreferDualStack",
+    "PreferNoSchedule",
     "PreferSameNode",
     "PreferSameZone",
     "Proxy",
     "Ready",
+    "ReplicaSet",
     "RequireDualStack",
     "Running",
     "SCTP",
     "Service",
     "SingleStack",
+    "StatefulSet",
     "Succeeded",
     "TCP",
     "True",
@@ -124,6 +132,15 @@ const NODE: Shape = Map(&[
         Map(&[
             ("podCIDR", Address(NameKind::Value)),
             ("podCIDRs", List(&Address(NameKind::Value))),
+            ("unschedulable", Word),
+            (
+                "taints",
+                List(&Map(&[
+                    ("key", LabelKey),
+                    ("value", Name(NameKind::Name)),
+                    ("effect", Word),
+                ])),
+            ),
         ]),
     ),
     (
@@ -155,22 +172,7 @@ const POD: Shape = Map(&[
             ("deletionTimestamp", Constant("1970-01-01T00:00:00Z")),
         ]),
     ),
-    (
-        "spec",
-        Map(&[
-            ("nodeName", Name(NameKind::Node)),
-            ("hostNetwork", Word),
-            ("hostname", Name(NameKind::Name)),
-            ("subdomain", Name(NameKind::Name)),
-            ("restartPolicy", Word),
-            (
-                "securityContext",
-                Map(&[("sysctls", List(&Map(&[("name", Name(NameKind::Value))])))]),
-            ),
-            ("initContainers", CONTAINERS),
-            ("containers", CONTAINERS),
-        ]),
-    ),
+    ("spec", POD_SPEC),
     (
         "status",
         Map(&[
@@ -180,6 +182,74 @@ const POD: Shape = Map(&[
             ("podIPs", List(&Map(&[("ip", Address(NameKind::Value))]))),
             ("conditions", CONDITIONS),
         ]),
+    ),
+]);
+
+const POD_SPEC: Shape = Map(&[
+    ("nodeName", Name(NameKind::Node)),
+    ("nodeSelector", Labels),
+    (
+        "tolerations",
+        List(&Map(&[
+            ("key", LabelKey),
+            ("operator", Word),
+            ("value", Name(NameKind::Name)),
+            ("effect", Word),
+        ])),
+    ),
+    ("hostNetwork", Word),
+    ("hostname", Name(NameKind::Name)),
+    ("subdomain", Name(NameKind::Name)),
+    ("restartPolicy", Word),
+    (
+        "securityContext",
+        Map(&[("sysctls", List(&Map(&[("name", Name(NameKind::Value))])))]),
+    ),
+    ("initContainers", CONTAINERS),
+    ("containers", CONTAINERS),
+]);
+
+/// Fields of a workload from which svclab writes pods.
+pub(super) const WORKLOAD: Shape = Map(&[
+    (
+        "metadata",
+        Map(&[
+            ("name", Name(NameKind::Name)),
+            ("namespace", Name(NameKind::Namespace)),
+            (
+                "ownerReferences",
+                List(&Map(&[
+                    ("apiVersion", Constant("apps/v1")),
+                    ("kind", Word),
+                    ("name", Name(NameKind::Name)),
+                    ("uid", Constant("redacted")),
+                ])),
+            ),
+        ]),
+    ),
+    (
+        "spec",
+        Map(&[
+            ("replicas", Word),
+            ("ordinals", Map(&[("start", Word)])),
+            ("selector", LABEL_SELECTOR),
+            (
+                "template",
+                Map(&[("metadata", Map(&[("labels", Labels)])), ("spec", POD_SPEC)]),
+            ),
+        ]),
+    ),
+]);
+
+const LABEL_SELECTOR: Shape = Map(&[
+    ("matchLabels", Labels),
+    (
+        "matchExpressions",
+        List(&Map(&[
+            ("key", LabelKey),
+            ("operator", Word),
+            ("values", List(&Name(NameKind::Name))),
+        ])),
     ),
 ]);
 
@@ -318,23 +388,7 @@ const SERVICE_CIDR: Shape = Map(&[
 /// Fields of a `NetworkPolicy` that select pods. Its rules are dropped.
 pub(super) const NETWORK_POLICY: Shape = Map(&[
     ("metadata", UNMODELLED_METADATA),
-    (
-        "spec",
-        Map(&[(
-            "podSelector",
-            Map(&[
-                ("matchLabels", Labels),
-                (
-                    "matchExpressions",
-                    List(&Map(&[
-                        ("key", LabelKey),
-                        ("operator", Word),
-                        ("values", List(&Name(NameKind::Name))),
-                    ])),
-                ),
-            ]),
-        )]),
-    ),
+    ("spec", Map(&[("podSelector", LABEL_SELECTOR)])),
 ]);
 
 /// Fields of an object that svclab does not model.

@@ -135,6 +135,8 @@ fn objects_keep_only_what_svclab_reads() {
     };
     assert_eq!(slices(&before), [2, 1]);
     assert_eq!(slices(&after), [2, 1]);
+    // One pod is written, two are those of the Deployment.
+    assert_eq!((before.pods.len(), after.pods.len()), (3, 3));
     let sources = Sources::from(Source::from_text("objects.yaml", OBJECTS));
     let (redacted, _) = redact_objects(&sources, &key()).expect("objects");
     assert_eq!(redacted.renamed.len(), 5);

@@ -3,9 +3,8 @@
 
 use std::fmt::Write as _;
 
-use crate::check::limits::{
-    MAX_ENDPOINTS, MAX_HOSTS, MAX_NODES, MAX_PODS, MAX_RULE_LINE, MAX_SERVICES,
-};
+use crate::check::limits::{MAX_ENDPOINTS, MAX_HOSTS, MAX_NODES, MAX_RULE_LINE, MAX_SERVICES};
+use crate::objects::MAX_PODS;
 use crate::tests::example::{EXAMPLE, example_with, load_diagnostics};
 
 /// Adds the given number of objects to the example.

@@ -139,9 +139,9 @@ fn kinds_that_create_modelled_objects_warn_once() {
         format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}}}\n")
     };
     let inputs = [
-        object("apps/v1", "Deployment", "a"),
-        object("apps/v1", "Deployment", "b"),
-        object("apps/v1", "StatefulSet", "a"),
+        object("batch/v1", "Job", "a"),
+        object("batch/v1", "Job", "b"),
+        object("extensions/v1beta1", "Deployment", "a"),
         object("networking.k8s.io/v1", "Ingress", "a"),
         object("v1", "Endpoints", "a"),
         object("example.com/v1", "Tunnel", "a"),
@@ -150,7 +150,7 @@ fn kinds_that_create_modelled_objects_warn_once() {
     ];
     insta::assert_snapshot!(load_diagnostics(&with_documents(&inputs.join("---\n"))));
     let listed = with_not_modelled(
-        "Deployment, StatefulSet, Ingress, Endpoints, Tunnel",
+        "Job, Deployment, Ingress, Endpoints, Tunnel",
         &with_documents(&inputs.join("---\n")),
     );
     assert_eq!(load_diagnostics(&listed), "");

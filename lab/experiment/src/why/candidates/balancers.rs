@@ -13,7 +13,7 @@ pub(super) fn balancer_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
         .flat_map(|flow| [flow.source.ip(), flow.destination.ip()])
         .collect();
     let mut changes = Vec::new();
-    for (name, spec) in &failures.case.spec.load_balancers {
+    for (name, spec) in &failures.case.spec.load_balancers.by_name {
         let mut balancers = failures.cluster.balancers.iter();
         let found = balancers.find(|balancer| balancer.name == *name);
         if !found.is_some_and(|own| own.addresses.iter().any(|ip| met.contains(ip))) {

@@ -99,7 +99,7 @@ impl ProposedChange {
         };
         let nodes = case.objects.nodes.iter().map(|node| node.name.clone());
         let nodes: Vec<String> = nodes.collect();
-        let balancer = spec_mut(case).load_balancers.get_mut(name);
+        let balancer = spec_mut(case).load_balancers.by_name.get_mut(name);
         let balancer = balancer.ok_or_else(missing_in_lab)?;
         match self {
             Self::UseOwnSource { .. } => set(&mut balancer.keep_source, false),

@@ -18,6 +18,7 @@ pub(super) fn without_verdict(prepared: &Prepared, error: RunError) -> CaseResul
         named: cli_name(prepared),
         location: prepared.expectation_location(),
         claims: prepared.unsettled_claims(),
+        made: prepared.case.made_objects(),
         ..CaseResult::without_verdict(&prepared.case.lab, &prepared.case.id, error)
     }
 }
@@ -52,6 +53,7 @@ pub(in crate::run) fn judged_result(
         refused: evidence.refused.clone(),
         refused_missed: evidence.refused_missed,
         repeated_ports: count_repeated_ports(&prepared.plan, evidence),
+        made: prepared.case.made_objects(),
         ..CaseResult::empty(&prepared.case.lab, &prepared.case.id)
     };
     result.location =

@@ -215,8 +215,10 @@ fn build_cluster(
     let services = values(&case.objects.services);
     let slices = values(&case.objects.endpoint_slices);
     let service_cidrs = values(&case.objects.service_cidrs);
+    let has_own_dump = spec.nodes.values().any(|node| node.dump.is_some());
     cluster::build(&ClusterInputs {
         spec: &spec,
+        has_dumps: has_own_dump || !wishes.dumps.is_empty(),
         nodes: &nodes,
         pods: &pods,
         services: &services,

@@ -6,7 +6,8 @@ use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1::{Pod, Service};
 
 use crate::check::objects::fields::{full_name, with_field_span};
-use crate::lab::LabSpec;
+use crate::lab::{BalancerTarget, LabSpec};
+use crate::objects::balancers::{balancer_for, ingress_addresses, is_load_balancer, is_routed};
 use crate::objects::{Object, Objects};
 use crate::sink::Sink;
 use svclab_diagnostic::Diagnostic;
@@ -17,6 +18,9 @@ pub(crate) fn check_addresses(spec: &LabSpec, objects: &Objects, sink: &mut Sink
     }
     for service in &objects.services {
         warn_unanswered(spec, service, sink);
+        if spec.load_balancers.is_auto {
+            warn_without_balancer(service, sink);
+        }
     }
 }
 
@@ -72,24 +76,10 @@ fn address_and_cidrs(objects: &Objects, pod: &Object<Pod>) -> Option<(IpAddr, Ve
 fn warn_unanswered(spec: &LabSpec, service: &Object<Service>, sink: &mut Sink) {
     let name = full_name(service);
     let is_own = |own: &str| own == name || own == service.name && service.namespace == "default";
-    if spec
-        .load_balancers
-        .values()
-        .any(|balancer| is_own(&balancer.service))
-    {
+    let mut balancers = spec.load_balancers.by_name.values();
+    if balancers.any(|balancer| is_own(&balancer.service)) {
         return;
     }
-    let balancer = service
-        .value
-        .status
-        .iter()
-        .filter_map(|status| status.load_balancer.as_ref());
-    let ingress = balancer.flat_map(|balancer| balancer.ingress.iter().flatten());
-    let addresses = ingress.filter_map(|ingress| ingress.ip.as_ref()?.parse::<IpAddr>().ok());
-    let is_routed = |address: &IpAddr| {
-        let mut routes = spec.fabric.routes.iter();
-        routes.any(|route| route.to.contains(*address))
-    };
     let target = format!("lb/{name}:");
     let is_target = |address: &IpAddr| {
         let (v4, v6) = (format!("{address}:"), format!("[{address}]:"));
@@ -102,16 +92,35 @@ fn warn_unanswered(spec: &LabSpec, service: &Object<Service>, sink: &mut Sink) {
                     .any(|start| to.starts_with(start.as_str()))
         })
     };
-    for address in addresses.filter(|address| !is_routed(address) && is_target(address)) {
+    let addresses = ingress_addresses(&service.value);
+    for address in addresses.filter(|each| !is_routed(spec, *each) && is_target(each)) {
         let warning = Diagnostic::warning(format!(
             "nothing answers for {address}, the load balancer address of service `{name}`"
         ));
+        let property = match balancer_for(service).target {
+            BalancerTarget::NodePort => "healthCheck: {}",
+            BalancerTarget::Pods => "target: pods",
+        };
         let help = format!(
-            "add a balancer to the lab's spec:\n  loadBalancers:\n    {}:\n      service: {name}\n      \
-             healthCheck: {{}}",
+            "add a balancer to the lab's spec, or `loadBalancers: auto` for all services:\n  \
+             loadBalancers:\n    {}:\n      service: {name}\n      {property}",
             service.name
         );
         let path = crate::path!["status", "loadBalancer"];
         sink.push(with_field_span(warning.with_help(help), service, path));
     }
+}
+
+/// Warns about a service of type `LoadBalancer` for which `auto` makes no balancer.
+fn warn_without_balancer(service: &Object<Service>, sink: &mut Sink) {
+    if !is_load_balancer(&service.value) || ingress_addresses(&service.value).next().is_some() {
+        return;
+    }
+    let warning = Diagnostic::warning(format!(
+        "service `{}` gets no load balancer: its status has no address",
+        full_name(service)
+    ));
+    let help = "add `status: {loadBalancer: {ingress: [{ip: 192.0.2.10}]}}` to the Service";
+    let path = crate::path!["spec", "type"];
+    sink.push(with_field_span(warning.with_help(help), service, path));
 }

@@ -4,7 +4,6 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
-use crate::check::objects::selector::matches;
 use crate::check::objects::unmodelled_kinds::{PacketEffect, packet_effect};
 use crate::decode::lenient;
 use crate::lab::reference::ObjectKind;
@@ -13,6 +12,7 @@ use crate::objects::Objects;
 use crate::objects::admission::check_selector;
 use crate::objects::documents::{UnmodelledObject, name_span};
 use crate::objects::endpoints::has_ended;
+use crate::objects::selector::matches;
 use crate::sink::Sink;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::suggest::did_you_mean;

@@ -6,7 +6,6 @@ pub(crate) mod contradictions;
 pub(crate) mod fields;
 pub(crate) mod kinds;
 pub(crate) mod ports;
-mod selector;
 mod unmodelled_kinds;
 
 pub(crate) use unmodelled_kinds::{PacketEffect, packet_effect};

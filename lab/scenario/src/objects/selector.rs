@@ -1,4 +1,4 @@
-//! Matches label selectors of `NetworkPolicy` objects.
+//! Matches label selectors of `NetworkPolicy` objects and workloads.
 
 use std::collections::BTreeMap;
 
