@@ -37,6 +37,7 @@ fn kube_proxy_error_of_all_nodes_is_reported_once() {
     let case = &scenario.cases()[0];
     let nodes = case.objects.nodes.iter();
     let cluster = cluster::build(&ClusterInputs {
+        has_dumps: false,
         spec: &case.spec,
         nodes: &nodes.map(|node| (*node.value).clone()).collect::<Vec<_>>(),
         pods: &[],

@@ -66,6 +66,8 @@ pub struct Cluster {
     pub balancers: Vec<Balancer>,
     /// Whether nodes have a route for each pod, instead of a bridge with the podCIDR.
     pub routes_pods: bool,
+    /// Whether dumps replace nodes, whose rules are then not those of the objects.
+    pub has_dumps: bool,
     /// Network between nodes and hosts.
     pub fabric: Fabric,
     /// Iptables backend of the nodes.

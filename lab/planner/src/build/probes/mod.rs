@@ -2,6 +2,7 @@
 
 mod after_chain;
 pub(crate) mod held_ports;
+mod node_ports;
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -314,11 +315,14 @@ fn check_server_exists(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Res
     }
     let netns = match &reference.name {
         ObjectName::Pod(..) => cluster.source_namespace(&reference.name.to_string())?,
-        // A port of a node may be a node port, which rules serve.
-        ObjectName::Machine(name) if cluster.hosts.iter().any(|host| host.name == *name) => {
-            name.clone()
-        }
-        _ => return Ok(()),
+        name => match (node_ports::target_node(cluster, name), name) {
+            (Some(node), _) if node_ports::may_serve(cluster, node, to, probe.protocol) => {
+                return Ok(());
+            }
+            (Some(node), _) => node.name.clone(),
+            (None, ObjectName::Machine(host)) => host.clone(),
+            _ => return Ok(()),
+        },
     };
     let ports: Vec<u16> = cluster
         .serving
@@ -330,12 +334,15 @@ fn check_server_exists(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Res
         return Ok(());
     }
     let served: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    let node_port = node_ports::describe_port(cluster, &reference.name, probe.protocol, to.port);
     Err(NameError {
         message: format!(
             "no server listens on {} port {} of {}",
             probe.protocol, to.port, reference.name
         ),
-        help: Some(if served.is_empty() {
+        help: Some(if let Some(node_port) = node_port {
+            node_port
+        } else if served.is_empty() {
             format!("it has no {} servers", probe.protocol)
         } else {
             format!("ports with servers: {}", served.join(", "))
@@ -353,9 +360,11 @@ fn check_service_has_endpoints(
     let ports = service.ports.iter().map(|port| port.port);
     if !ports.clone().any(|own| own == port) {
         let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+        let owner = node_ports::describe_owner(cluster, probe.protocol, port);
+        let owner = owner.map_or_else(String::new, |owner| format!("; {owner}"));
         return Err(NameError {
             message: format!("service {name} has no port {port}"),
-            help: Some(format!("its ports are {}", ports.join(", "))),
+            help: Some(format!("its ports are {}{owner}", ports.join(", "))),
         });
     }
     let mut slices = cluster.slices.iter();

@@ -85,6 +85,7 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
         let services = values(&case.objects.services);
         let slices = values(&case.objects.endpoint_slices);
         let cluster = cluster::build(&ClusterInputs {
+            has_dumps: false,
             spec: &case.spec,
             nodes: &nodes,
             pods: &pods,
