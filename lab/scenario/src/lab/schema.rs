@@ -1,8 +1,10 @@
-//! Generates the JSON schema of the lab document, for editors.
+//! Generates the JSON schemas of the lab document and of a lab's file, for editors.
 
-use schemars::Schema;
 use schemars::generate::SchemaSettings;
+use schemars::{Schema, json_schema};
+use serde_json::{Value, json};
 
+use crate::lab::reference::ObjectKind;
 use crate::lab::{API_VERSION, KIND, Lab};
 
 /// Returns the schema of a `Lab` document, in JSON Schema 2020-12.
@@ -21,9 +23,86 @@ pub fn lab_schema() -> Schema {
     schema
 }
 
+/// Returns the schema of every document in the file of a lab, in JSON Schema 2020-12. The fields of
+/// a `Lab` are strict. Of Kubernetes objects, only version, kind and name are.
+#[must_use]
+pub fn lab_file_schema() -> Schema {
+    let mut lab = lab_schema();
+    let definitions = lab.remove("$defs").unwrap_or_default();
+    let meta_schema = lab.remove("$schema");
+    let mut schema = json_schema!({
+        "$schema": meta_schema,
+        "title": "LabFile",
+        "description": "Document in the file of a lab: the `Lab`, or a Kubernetes object.",
+        "type": "object",
+        "required": ["apiVersion", "kind"],
+        "if": {
+            "anyOf": [
+                {"properties": {"kind": {"const": KIND}}, "required": ["kind"]},
+                {"properties": {"apiVersion": {"pattern": "^svclab/"}}, "required": ["apiVersion"]},
+            ],
+        },
+        "then": {"$ref": "#/$defs/Lab"},
+        "else": {"$ref": "#/$defs/KubernetesObject"},
+        "$defs": definitions,
+    });
+    if let Some(definitions) = schema.get_mut("$defs").and_then(Value::as_object_mut) {
+        definitions.insert(KIND.to_owned(), lab.to_value());
+        definitions.insert("KubernetesObject".to_owned(), object_schema());
+    }
+    schema
+}
+
+/// Returns the schema of a Kubernetes object.
+fn object_schema() -> Value {
+    let rules = ObjectKind::ALL.map(|kind| {
+        let group = kind.group().replace('.', "\\.");
+        // Other groups have kinds with the same names.
+        let versions = match kind {
+            ObjectKind::EndpointSlice | ObjectKind::ServiceCidr => {
+                format!("^({group}/v1(beta1)?|(?!{group}/).*)$")
+            }
+            ObjectKind::Node | ObjectKind::Pod | ObjectKind::Service => "^v1$|/".to_owned(),
+        };
+        json!({
+            "if": {"properties": {"kind": {"const": kind.name()}}},
+            "then": {
+                "properties": {
+                    "apiVersion": {"pattern": versions},
+                    "metadata": {"required": ["name"]},
+                },
+                "required": ["metadata"],
+            },
+        })
+    });
+    json!({
+        "description": "Kubernetes object, or a `List` of objects, in the format of `kubectl get -o yaml`.",
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string", "description": "API version of the object."},
+            "kind": {"type": "string", "minLength": 1, "description": "Kind of the object."},
+            "metadata": {
+                "type": "object",
+                "description": "Metadata with the name of the object.",
+                "properties": {
+                    "name": {"type": "string", "description": "Name of the object."},
+                    "namespace": {"type": "string", "description": "Kubernetes namespace; default `default`."},
+                    "labels": {
+                        "type": "object",
+                        "description": "Labels of the object.",
+                        "additionalProperties": {"type": "string"},
+                    },
+                },
+            },
+        },
+        "required": ["apiVersion", "kind"],
+        "allOf": rules,
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use std::path::{Path, PathBuf};
 
     use super::*;
     use crate::decode::strict;
@@ -96,6 +175,95 @@ mod tests {
         }
     }
 
+    /// Returns the documents of each lab in `topologies`.
+    fn topologies() -> Vec<(PathBuf, Vec<Value>)> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
+        let folders = ["", "bench", "conformance"].map(|name| folder.join(name));
+        let files = folders
+            .iter()
+            .flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        let files = files.map(|entry| entry.unwrap().path());
+        let labs = files.filter(|file| file.extension().is_some_and(|ext| ext == "yaml"));
+        labs.map(|file| {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let source = Source::from_bytes("x", text.into()).expect("a source");
+            let trees = yaml::parse(&source, FileId::default()).expect("YAML");
+            let documents = trees.iter().map(|tree| strict(tree).expect("JSON"));
+            (file, documents.collect())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn file_schema_accepts_all_topologies() {
+        let schema = jsonschema::validator_for(lab_file_schema().as_value()).expect("a schema");
+        let labs = topologies();
+        assert!(labs.len() > 10, "{}", labs.len());
+        for (file, documents) in labs {
+            for document in &documents {
+                let errors: Vec<String> = schema
+                    .iter_errors(document)
+                    .map(|e| e.to_string())
+                    .collect();
+                assert_eq!(errors, Vec::<String>::new(), "{}", file.display());
+            }
+        }
+    }
+
+    #[test]
+    fn file_schema_refuses_changed_topologies() {
+        let schema = jsonschema::validator_for(lab_file_schema().as_value()).expect("a schema");
+        let changes: [(&str, &str, Value); 9] = [
+            ("Lab", "/spec/kubeProxi", json!({})),
+            ("Lab", "/apiVersion", json!("v1")),
+            ("Lab", "/kind", json!("Labb")),
+            ("Lab", "/spec/loadBalancers", json!("automatic")),
+            ("Lab", "/spec/objects", json!("objects.yaml")),
+            ("Node", "/apiVersion", json!(1)),
+            ("Node", "/metadata/name", Value::Null),
+            ("Service", "/apiVersion", json!("v2")),
+            ("Pod", "/metadata/labels", json!({"app": 1})),
+        ];
+        for (file, documents) in topologies() {
+            for (kind, pointer, value) in &changes {
+                let Some(document) = documents.iter().find(|one| one["kind"] == *kind) else {
+                    continue;
+                };
+                let mut changed = document.clone();
+                let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
+                let map = changed.pointer_mut(parent).and_then(Value::as_object_mut);
+                map.expect("a map").insert((*key).to_owned(), value.clone());
+                assert!(!schema.is_valid(&changed), "{} {pointer}", file.display());
+            }
+        }
+    }
+
+    #[test]
+    fn file_schema_accepts_other_objects() {
+        let schema = jsonschema::validator_for(lab_file_schema().as_value()).expect("a schema");
+        for document in [
+            json!({"apiVersion": "v1", "kind": "List", "items": []}),
+            json!({"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "x"}}),
+            json!({"apiVersion": "discovery.k8s.io/v1beta1", "kind": "EndpointSlice", "metadata": {"name": "x"}}),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": {}}),
+        ] {
+            assert!(schema.is_valid(&document), "{document}");
+        }
+    }
+
+    #[test]
+    fn topologies_name_the_schema_of_their_file() {
+        for (file, _) in topologies() {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let first = text.lines().next().unwrap_or_default();
+            let path = first.strip_prefix("# yaml-language-server: $schema=");
+            let path = path.unwrap_or_else(|| panic!("{}: {first}", file.display()));
+            let schema = file.parent().unwrap().join(path);
+            assert!(schema.ends_with("tests/schema/lab-file.v1.json"), "{path}");
+            assert!(schema.is_file(), "{}", schema.display());
+        }
+    }
+
     #[test]
     fn schema_describes_every_field() {
         fn undescribed(schema: &Value, path: &str, missing: &mut Vec<String>) {
@@ -113,7 +281,7 @@ mod tests {
             }
         }
         let mut missing = Vec::new();
-        undescribed(lab_schema().as_value(), "", &mut missing);
+        undescribed(lab_file_schema().as_value(), "", &mut missing);
         assert_eq!(missing, Vec::<String>::new());
     }
 }
