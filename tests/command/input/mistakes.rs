@@ -43,6 +43,45 @@ fn common_mistakes_have_helpful_messages() {
     insta::assert_snapshot!(texts.join("\n"));
 }
 
+/// Prepares the lab with a service of type `NodePort` and a probe from a host to this target.
+fn node_port_messages(target: &str, more: &str) -> String {
+    let call = "call: {from: pod/default/client, to: \"service/default/web:80\"}";
+    let spec = "spec:\n  clusterIP: 10.96.0.10";
+    let ports = "ports: [{port: 80, targetPort: 8080}]";
+    let text = LAB
+        .replacen(call, &format!("call: {{from: laptop, to: \"{target}\"}}"), 1)
+        .replacen(spec, "spec:\n  type: NodePort\n  clusterIP: 10.96.0.10", 1)
+        .replacen(ports, "ports: [{port: 80, targetPort: 8080, nodePort: 30080}, {name: dns, port: 53, targetPort: 8080, protocol: UDP, nodePort: 30053}]", 1)
+        .replace("seenSource: pod/default/client", "seenSource: any");
+    let text = text.replace(", endpoints: [web], seenSource: any", "");
+    let text = text.replacen("    node-1:\n      leftovers: {iptables: []}\n", more, 1);
+    let (directory, path) = write_lab(text.replacen("  nodes:\n  hosts", "  hosts", 1));
+    let output = run(&["plan", &path.display().to_string()]);
+    let code = output.status.code();
+    let text = stderr(&output).replace(&directory.path().display().to_string(), "DIR");
+    format!("# {target} {more}\nexits {code:?}\n{text}")
+}
+
+#[test]
+fn probe_to_a_wrong_node_port_names_the_owner() {
+    let by_hand = "    node-1: {byHand: {iptables: [\"*nat\", COMMIT]}}\n";
+    let texts = [
+        ("node-1:30080", ""),
+        // Ports of nodes.
+        ("node-1:30081", ""),
+        ("192.168.50.11:30081", ""),
+        ("node-1:80", ""),
+        ("node-1:30053", ""),
+        // The node port at other addresses.
+        ("service/default/web:30080", ""),
+        ("pod/default/web:30080", ""),
+        // Manual rules may serve any port.
+        ("node-1:30081", by_hand),
+    ];
+    let texts = texts.map(|(target, more)| node_port_messages(target, more));
+    insta::assert_snapshot!(texts.join("\n"));
+}
+
 #[test]
 fn load_balancer_address_without_balancer_warns() {
     let call = "call: {from: pod/default/client, to: \"service/default/web:80\"}";

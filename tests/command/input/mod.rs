@@ -6,6 +6,7 @@ mod drafts;
 mod fields;
 mod labs;
 mod mistakes;
+mod objects;
 mod paths;
 mod printed;
 mod rules;
