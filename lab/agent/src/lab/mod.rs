@@ -1,5 +1,6 @@
 //! Manages a running lab: builds it, runs its probes and steps, and serves requests about it.
 
+mod build;
 pub(crate) mod change;
 pub(crate) mod deferred_cleanup;
 mod node_commands;
@@ -17,16 +18,14 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::task::JoinSet;
 
 use crate::net::attach_point::AttachPoint;
-use crate::net::netfilter::accounting;
-use crate::net::netlink::{FIRST_INDEX, NamespaceNetlink, links};
+use crate::net::netlink::NamespaceNetlink;
 use crate::net::netns::NetNs;
-use crate::net::ports::Ports;
-use crate::net::{ipvs, sysctl};
 use crate::program;
 use crate::program::background::BackgroundProgram;
 use crate::rules;
 use crate::rules::loader::Loaders;
-use crate::runtime::{failure, profile};
+use crate::runtime::failure;
+use crate::runtime::profile::{self, Phases};
 use crate::sandbox::tenant::Tenant;
 use crate::servers::api::Api;
 use crate::servers::{health, server};
@@ -64,13 +63,6 @@ pub(crate) struct RunningLab {
     _timestamps: TimestampGuard,
 }
 
-fn create_namespace(tenant: &Tenant, ports: &Rc<Ports>, name: &str) -> Result<NetNs, Failure> {
-    NetNs::new(tenant, ports).map_err(|error| {
-        let message = format!("cannot create the network namespace {name}: {error}");
-        failure::host(message, &error)
-    })
-}
-
 impl RunningLab {
     /// Builds a plan. `step` receives a description of each build step. `on_health_change` is
     /// called when the health of a backend changes. With `stays_running`, the lab will be changed
@@ -85,76 +77,16 @@ impl RunningLab {
         step: &impl Fn(String),
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<Self, Failure> {
-        let creating = profile::span(Phase::Namespaces);
         let timestamps = TimestampGuard::enable();
-        let tenant = Tenant::new().map_err(|error| failure::cannot_prepare_programs(&error))?;
-        let ports = Rc::default();
         step("create its namespaces".to_owned());
-        let mut built: Vec<(NetNs, NamespaceNetlink)> = Vec::with_capacity(plan.namespaces.len());
-        let mut started_loads = Vec::with_capacity(plan.namespaces.len());
-        let (mut waiting, mut next_index) = (0, FIRST_INDEX);
-        drop(creating);
-        for namespace in &plan.namespaces {
-            let creating = profile::span(Phase::Namespaces);
-            let ns = create_namespace(&tenant, &ports, &namespace.name)?;
-            drop(creating);
-            let writing = profile::span(Phase::Sysctls);
-            let sysctls = namespace.sysctls.iter();
-            let of_namespace: Vec<_> = sysctls.filter(|setting| setting.link.is_none()).collect();
-            sysctl::write_first(&ns, &namespace.name, &of_namespace)?;
-            drop(writing);
-            let creating = profile::span(Phase::Namespaces);
-            let wire = NamespaceNetlink::open(&ns, namespace, &mut next_index)?;
-            drop(creating);
-            let _starting = profile::span(Phase::ProgramStarts);
-            let queue_is_full = waiting >= rules::MAX_PARALLEL;
-            let loads = rules::prepare(&ns, namespace, stays_running, queue_is_full)?;
-            waiting += loads.count_waiting();
-            started_loads.push(loads);
-            built.push((ns, wire));
-        }
+        let (built, loads) = build::create_namespaces(&plan, stays_running)?;
         step("create its interfaces".to_owned());
-        let linking = profile::span(Phase::Links);
-        links::make_links(&built, &plan.namespaces)?;
-        drop(linking);
-        let writing = profile::span(Phase::Sysctls);
-        for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
-            sysctl::write(
-                ns,
-                &namespace.name,
-                sysctl::interface_sysctls(&namespace.sysctls),
-            )?;
-        }
-        drop(writing);
-        let addressing = profile::span(Phase::Addresses);
-        for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
-            wire.bring_up(namespace)?;
-        }
-        drop(addressing);
-        let carrying = profile::span(Phase::Carrier);
-        for bridged in [false, true] {
-            for ((ns, wire), namespace) in built.iter().zip(&plan.namespaces) {
-                wire.wait_for_carrier(ns, namespace, &plan.namespaces, bridged)
-                    .await?;
-            }
-        }
-        drop(carrying);
+        build::connect(&plan, &built).await?;
         step("add its routes and neighbours".to_owned());
-        let routing = profile::span(Phase::Routes);
-        for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
-            wire.add_routes(namespace)?;
-            wire.add_routing_rules(namespace)?;
-        }
-        drop(routing);
-        let balancing = profile::span(Phase::Ipvs);
-        for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
-            ipvs::add(ns, namespace)?;
-            accounting::create(ns, &namespace.name, &namespace.accounting)?;
-        }
-        drop(balancing);
+        build::add_routes(&plan, &built)?;
         step("load its rules".to_owned());
-        let loading = profile::span(Phase::Rules);
-        let loads = started_loads.into_iter().map(rules::load);
+        let mut phases = Phases::begin(Phase::Rules);
+        let loads = loads.into_iter().map(rules::load);
         let loaders: Vec<Loaders> = stream::iter(loads)
             .buffered(rules::MAX_PARALLEL)
             .try_collect()
@@ -167,9 +99,8 @@ impl RunningLab {
             .map(|namespace| namespace.name.clone())
             .zip(namespaces)
             .collect();
-        drop(loading);
         step("start its servers".to_owned());
-        let serving = profile::span(Phase::Servers);
+        phases.enter(Phase::Servers);
         let servers = plan
             .servers
             .iter()
@@ -194,7 +125,7 @@ impl RunningLab {
             synced_ms: BTreeMap::new(),
             _timestamps: timestamps,
         };
-        drop(serving);
+        drop(phases);
         if !lab.plan.kube_proxies.is_empty() {
             step("wait for the rules of its kube-proxies".to_owned());
             let _span = profile::span(Phase::KubeProxies);

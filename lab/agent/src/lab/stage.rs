@@ -15,7 +15,7 @@ use crate::probe::prober;
 use crate::probe::settle::Settler;
 use crate::rules::saved_rules;
 use crate::runtime::delay::Delay;
-use crate::runtime::profile;
+use crate::runtime::profile::Phases;
 use crate::runtime::softnet::BacklogQueues;
 use crate::watch::capture::{self, Capture, CaptureBuffer};
 use crate::watch::trace::Trace;
@@ -69,7 +69,7 @@ impl RunningLab {
     ) -> Result<(StageEvidence, Vec<OpenConnection>), Failure> {
         let probes: Vec<Probe> = stage.probes_with(Lifetime::Stage).cloned().collect();
         step("start its packet captures".to_owned());
-        let starting = profile::span(Phase::StartWatching);
+        let mut phases = Phases::begin(Phase::StartWatching);
         let watch = &self.plan.evidence;
         let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
         // The proof of a timeout may be in any namespace.
@@ -89,9 +89,8 @@ impl RunningLab {
             self.trace_targets(|namespace| watch.trace.contains(&namespace.name))
         };
         let mut trace = Trace::start(namespaces?.into_iter())?;
-        drop(starting);
         step("run its probes".to_owned());
-        let probing = profile::span(Phase::Probes);
+        phases.enter(Phase::Probes);
         let (delay, queues) = (Delay::start(), BacklogQueues::read());
         let late_timers = self.late_timers();
         // Those of earlier stages belong to no probe of this stage.
@@ -119,8 +118,7 @@ impl RunningLab {
                 "a load balancer was delayed while the kernel ended its connection to a backend",
             ));
         }
-        drop(probing);
-        let quiescing = profile::span(Phase::Quiesce);
+        phases.enter(Phase::Quiesce);
         let unresolved = if watch.packets.is_empty() {
             captures.iter().for_each(Capture::drain);
             UnresolvedNeighbours::new()
@@ -132,14 +130,12 @@ impl RunningLab {
             };
             self.quiesce(recorders).await?
         };
-        drop(quiescing);
-        let ending = profile::span(Phase::EndWatching);
+        phases.enter(Phase::EndWatching);
         // The kernel needs time to close the sockets, which runs in parallel with the following
         // reads.
         let closing = capture::end(captures).await;
-        drop(ending);
         step("read back counters and rules".to_owned());
-        let reading = profile::span(Phase::ReadBack);
+        phases.enter(Phase::ReadBack);
         let mut evidence = StageEvidence {
             attempts,
             unresolved,
@@ -150,18 +146,15 @@ impl RunningLab {
         (evidence.packets, evidence.packets_missed) = buffer.borrow_mut().take();
         let is_requested = |packet: &Packet| watch.packets.contains(&packet.namespace);
         evidence.packets.retain(is_requested);
-        drop(reading);
-        let ending = profile::span(Phase::EndWatching);
+        phases.enter(Phase::EndWatching);
         let closing_trace = match trace {
             Some(trace) if watch.trace.is_empty() => Some(trace.close()),
             Some(trace) => Some(trace.end(&mut evidence)?),
             None => None,
         };
-        drop(ending);
-        let reading = profile::span(Phase::ReadBack);
+        phases.enter(Phase::ReadBack);
         self.read_back(&before, &mut evidence).await?;
-        drop(reading);
-        let _ending = profile::span(Phase::EndWatching);
+        phases.enter(Phase::EndWatching);
         closing.wait().await;
         if let Some(traced) = closing_trace {
             traced.wait().await;

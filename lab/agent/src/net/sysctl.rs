@@ -95,7 +95,7 @@ pub(crate) fn write_first(ns: &NetNs, name: &str, settings: &[&Sysctl]) -> Resul
         Some(None) => {
             let mut needless = Vec::new();
             write_each(ns, name, settings, |setting| {
-                needless.push(has_value(setting))
+                needless.push(has_value(setting));
             })?;
             NEEDLESS_WRITES.with_borrow_mut(|known| {
                 known

@@ -32,6 +32,23 @@ pub(crate) fn span(phase: Phase) -> Option<Span> {
     is_enabled().then(|| Span(phase, Start::now()))
 }
 
+/// Measures phases that follow each other.
+#[derive(Debug)]
+pub(crate) struct Phases(Option<Span>);
+
+impl Phases {
+    /// Begins the first phase.
+    pub(crate) fn begin(phase: Phase) -> Self {
+        Self(span(phase))
+    }
+
+    /// Ends the current phase and begins the next.
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        self.0 = None;
+        self.0 = span(phase);
+    }
+}
+
 fn is_enabled() -> bool {
     PROFILE.with_borrow(Option::is_some)
 }

@@ -79,7 +79,7 @@ pub(crate) fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Resul
     let keys = servers.iter().map(|server| &server.key);
     let requests = keys
         .clone()
-        .map(|key| request(DEL_SERVICE, key_attributes(key), None));
+        .map(|key| request(DEL_SERVICE, &key_attributes(key), None));
     let requests: Vec<_> = requests.collect();
     let socket = IpvsSocket::open(ns, name)?;
     socket.request_all(&requests).map_err(|(index, errno)| {
@@ -107,7 +107,7 @@ pub(crate) fn set_weights(
             weight,
             method: Forwarding::Masquerade,
         };
-        request(SET_DEST, key_attributes(key), Some(&real))
+        request(SET_DEST, &key_attributes(key), Some(&real))
     };
     let requests: Vec<_> = servers.iter().map(to_request).collect();
     let socket = IpvsSocket::open(ns, name)?;
@@ -140,10 +140,10 @@ fn add_servers(socket: &IpvsSocket, plan: &Namespace) -> Result<(), Failure> {
     // Virtual server of each request, and its real server if the request adds one.
     let mut added: Vec<(&VirtualServerKey, Option<SocketAddr>)> = Vec::new();
     for server in &plan.ipvs {
-        requests.push(request(NEW_SERVICE, service_attributes(server), None));
+        requests.push(request(NEW_SERVICE, &service_attributes(server), None));
         added.push((&server.key, None));
         for real in &server.servers {
-            requests.push(request(NEW_DEST, key_attributes(&server.key), Some(real)));
+            requests.push(request(NEW_DEST, &key_attributes(&server.key), Some(real)));
             added.push((&server.key, Some(real.address)));
         }
     }
@@ -161,10 +161,10 @@ fn add_servers(socket: &IpvsSocket, plan: &Namespace) -> Result<(), Failure> {
 /// Returns a request about a virtual server, and about one of its real servers.
 fn request(
     command: u8,
-    service: EncodedAttributes,
+    service: &EncodedAttributes,
     real: Option<&RealServer>,
 ) -> (u8, EncodedAttributes) {
-    let mut attributes = EncodedAttributes::default().with_nested(SERVICE, &service);
+    let mut attributes = EncodedAttributes::default().with_nested(SERVICE, service);
     if let Some(real) = real {
         attributes = attributes.with_nested(DEST, &destination_attributes(real));
     }

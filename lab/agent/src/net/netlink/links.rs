@@ -112,9 +112,9 @@ impl NamespaceNetlink {
             let message = RouteNetlinkMessage::NewAddress(request.message_mut().clone());
             batch.push(message, CREATE, move |error| {
                 let step = format_args!("add address {address} to {link}");
-                let line = format!("{address} dev {link}");
+                let arguments = format!("{address} dev {link}");
                 let failure = step_failure(&plan.name, step, &error);
-                failure::with_rejected_input(failure, &plan.name, IP_ADDR, line)
+                failure::with_rejected_input(failure, &plan.name, IP_ADDR, arguments)
             });
         }
     }
