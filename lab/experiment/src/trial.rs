@@ -272,6 +272,7 @@ mod tests {
             serving: Vec::new(),
             balancers: Vec::new(),
             routes_pods: false,
+            has_dumps: false,
             fabric: Fabric {
                 kind: FabricKind::Routed,
                 subnets: Vec::new(),

@@ -1,7 +1,7 @@
 //! Reads the files that a lab names in `objects`. The input is the lab's file, the output are the
 //! sources of the scenario: the lab first, then the files in the order of the list.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 use crate::lab::KIND;
 use crate::yaml;
@@ -84,7 +84,7 @@ impl Reader {
             return;
         }
         for (index, (path, span)) in paths.iter().enumerate() {
-            let is_same = |(other, _): &&(String, Span)| Path::new(other) == Path::new(path);
+            let is_same = |(other, _): &&(String, Span)| parts(other).eq(parts(path));
             if let Some((_, first)) = paths[..index].iter().find(is_same) {
                 let error = Diagnostic::error(format!("the file `{path}` is listed twice"));
                 let error = error.with_position(*span, "again here");
@@ -119,6 +119,12 @@ fn object_paths(lab: &Source, file: FileId) -> Vec<(String, Span)> {
         .iter()
         .filter_map(|entry| Some((entry.as_str()?.to_owned(), entry.span)))
         .collect()
+}
+
+/// Returns the components of a path, without `.` at its start.
+fn parts(path: &str) -> impl Iterator<Item = Component<'_>> {
+    let components = Path::new(path).components();
+    components.filter(|part| *part != Component::CurDir)
 }
 
 /// Reads a file that a lab in `directory` names, of at most `max_bytes` bytes.

@@ -54,6 +54,9 @@ fn node_port_messages(target: &str, more: &str) -> String {
         .replacen(ports, "ports: [{port: 80, targetPort: 8080, nodePort: 30080}, {name: dns, port: 53, targetPort: 8080, protocol: UDP, nodePort: 30053}]", 1)
         .replace("seenSource: pod/default/client", "seenSource: any");
     let text = text.replace(", endpoints: [web], seenSource: any", "");
+    let declared = "ports: [{containerPort: 8080}]";
+    let both = "ports: [{containerPort: 8080}, {containerPort: 8080, protocol: UDP}]";
+    let text = text.replacen(declared, both, 1);
     let text = text.replacen("    node-1:\n      leftovers: {iptables: []}\n", more, 1);
     let (directory, path) = write_lab(text.replacen("  nodes:\n  hosts", "  hosts", 1));
     let output = run(&["plan", &path.display().to_string()]);

@@ -91,7 +91,7 @@ fn lab_with_objects_in_files_runs() {
     let results: Value = serde_json::from_str(&succeeded(&results)).expect("JSON");
     let made = results["cases"][0]["made"].as_array().expect("lines");
     assert_eq!(made.len(), 3, "{made:?}");
-    let page = fs::read_to_string(report.join("index.html")).expect("a page");
+    let page = fs::read_to_string(report.join("lab/policy=Cluster/index.html")).expect("a page");
     assert!(
         page.contains("web.yaml") && page.contains("image: nginx"),
         "no objects"
@@ -119,7 +119,7 @@ fn lab_on_standard_input_uses_the_current_directory() {
 fn rules_and_import_read_objects_of_a_lab() {
     let directory = tempfile::tempdir().expect("a directory");
     let lab = write_files(directory.path());
-    let rules = succeeded(&run(&["rules", "v1.30", &lab]));
+    let rules = succeeded(&run(&["rules", "--kube-version=v1.30", &lab]));
     assert!(
         rules.contains("default/web") && rules.contains("10.244.1.2:8080"),
         "{rules}"
