@@ -80,7 +80,12 @@ missing_for_tests() {
     # Show the report of a run. Chromium installs a font.
     has chromium || has google-chrome || echo chromium
     has chromedriver || echo chromium-driver
-    axe_is_there || has_pip || echo python3-pip
+    # Their completion is tested.
+    has zsh || echo zsh
+    has fish || echo fish
+    # Validates JUnit XML.
+    has xmllint || echo libxml2-utils
+    { axe_is_there && junit_schema_is_there; } || has_pip || echo python3-pip
 }
 
 # Prints the additional Debian packages that are missing for the long suites. The library of the
@@ -180,6 +185,7 @@ help: install them for cargo, then run this command again"
         rustup --quiet component add rustfmt clippy >&2 || cannot "rustup cannot install rustfmt and clippy"
     fi
     axe_is_there || fetch_axe || exit
+    junit_schema_is_there || fetch_junit_schema || exit
 }
 
 # Programs that write Debian packages and lists of dependencies, with their versions.
@@ -264,6 +270,36 @@ fetch_axe() (
         python3 -m zipfile --extract wheels/*.whl . &&
         mv -- axe_playwright_python/axe.min.js "$kept" ||
         cannot "pip cannot download $axe_wheel; see its output above"
+)
+
+# The schema of JUnit XML of the xunit plugin of Jenkins: the source package of pytest, which contains
+# it, and its SHA-256.
+pytest=8.4.2
+pytest_sha256=86c0d0b93306b961d58d62a4db4879f27fe25513d4b969df351abdddb3c30e01
+
+# Prints the path of the schema after its download.
+junit_schema_path() {
+    printf '%s\n' "$(cache_directory)/junit/$pytest/junit-10.xsd"
+}
+
+junit_schema_is_there() {
+    [[ -s $(junit_schema_path) ]]
+}
+
+# Downloads the schema and stores it, once for each machine.
+fetch_junit_schema() (
+    kept=$(junit_schema_path)
+    say "Downloading junit-10.xsd"
+    mkdir -p -- "${kept%/*}" || cannot "cannot create ${kept%/*}"
+    work=$(mktemp -d -p "${kept%/*}") || cannot "cannot create a directory in ${kept%/*}"
+    trap 'rm -rf -- "$work"' EXIT
+    cd -- "$work" || exit
+    printf 'pytest==%s --hash=sha256:%s\n' "$pytest" "$pytest_sha256" >wanted
+    python3 -m pip --quiet --disable-pip-version-check download --no-deps --no-binary pytest \
+        --require-hashes --dest . --requirement wanted >&2 &&
+        tar -xzf "pytest-$pytest.tar.gz" &&
+        mv -- "pytest-$pytest/testing/example_scripts/junit-10.xsd" "$kept" ||
+        cannot "pip cannot download the source of pytest $pytest; see its output above"
 )
 
 # Prints the directory of Go after its download.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=lab/svclab/build.rs");
+    println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=SVCLAB_COMMIT");
     let commit = env::var("SVCLAB_COMMIT").ok().or_else(|| {
         let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");

@@ -18,7 +18,7 @@ static AXE: LazyLock<String> = LazyLock::new(|| {
             "-c",
             "source scripts/setup.sh; { axe_is_there || fetch_axe; } && axe_path",
         ])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .output()
         .expect("bash is installed");
     let path = String::from_utf8(output.stdout).expect("a path");

@@ -78,7 +78,7 @@ impl Report {
         };
         let kernel = ordinary_or_full("--kernel=host", "--kernel=auto");
         let output = Command::new(crate::SVCLAB)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .current_dir(svclab_test_support::root())
             .env_remove("SVCLAB_TOPOLOGIES")
             .args(["run", kernel, "--report"])
             .arg(directory.path().join(report))

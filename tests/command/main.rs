@@ -9,6 +9,7 @@ mod project;
 mod run;
 mod running;
 mod support;
+mod terminal;
 
 /// Path of the program under test.
 const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");

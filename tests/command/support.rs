@@ -8,7 +8,7 @@ use svclab_rules::kube_proxy::Version;
 use svclab_test_support::can_trace_drops;
 
 pub fn project() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    svclab_test_support::root()
 }
 
 /// Returns the command, in the project directory, without environment variables that change its

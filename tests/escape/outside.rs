@@ -273,10 +273,7 @@ fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) 
     let program = copy_programs(directory.path());
     let labs = directory.path().join("labs");
     fs::create_dir(&labs).expect("a directory");
-    let from = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/topologies/canal-stale-rule.yaml"
-    );
+    let from = svclab_test_support::root().join("topologies/canal-stale-rule.yaml");
     fs::copy(from, labs.join("canal-stale-rule.yaml")).expect("a copy");
     let mut command = if user == User::Ordinary && geteuid().is_root() {
         let mut command = Command::new("setpriv");
@@ -299,8 +296,7 @@ fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) 
         });
     }
     command
-        .arg("--topologies")
-        .arg(&labs)
+        .env("SVCLAB_TOPOLOGIES", &labs)
         .current_dir("/")
         .env("HOME", &target.home)
         .env("SECRET", &target.word)

@@ -49,7 +49,7 @@ pub fn svclab(cache: &Path, path: &Path) -> Command {
 pub fn command_on_machine(program: &str, cache: &Path, path: &Path) -> Command {
     let mut command = Command::new(program);
     command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .env_clear()
         .env("NO_COLOR", "1")
         .env("SVCLAB_CACHE", cache)

@@ -16,7 +16,7 @@ use super::SVCLAB;
 fn svclab() -> Command {
     let mut command = Command::new(SVCLAB);
     command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .env("NO_COLOR", "1")
         .env("SVCLAB_KERNEL", "6.12")
         .env("SVCLAB_CACHE", shared_cache().directory());

@@ -94,6 +94,52 @@ fn doctor_no_user_namespaces_suggests_remedy() {
     assert!(remaining.all(|finding| finding.host.status == CheckStatus::Untried));
 }
 
+/// Ubuntu 24.04 refuses the capabilities of a user namespace. Here, the kernel refuses the namespace
+/// itself with the same error, because the root directory is not that of the mount namespace, and
+/// the sysctl of Ubuntu has its value.
+#[test]
+fn doctor_with_apparmor_restriction_suggests_sudo_or_guest() {
+    let shell = "mount -t tmpfs tmpfs /proc/sys/kernel
+        echo 1 >/proc/sys/kernel/apparmor_restrict_unprivileged_userns
+        mount --rbind / \"$1\"
+        directory=$1
+        shift
+        exec chroot \"$directory\" setpriv --bounding-set=-all --inh-caps=-all \"$@\"";
+    let (cache, directory) = (empty_cache(), empty_cache());
+    let run = |arguments: &[&str]| {
+        Command::new("unshare")
+            .args([
+                "--user",
+                "--map-root-user",
+                "--mount",
+                "sh",
+                "-euc",
+                shell,
+                "sh",
+            ])
+            .arg(directory.path())
+            .arg(svclab())
+            .args(arguments)
+            .env("SVCLAB_CACHE", cache.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("unshare(1) runs")
+    };
+    let document = parse_report(&run(&["doctor", "--format", "json"]));
+    let first = document.diagnosis.findings.first().expect("findings");
+    let remedy = first.host.remedy.as_ref().expect("a remedy");
+    assert!(
+        remedy.starts_with("run svclab as root (sudo), or "),
+        "{remedy}"
+    );
+    // The error of a run says the same.
+    let case = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
+    let output = run(&["run", "--kernel", "host", case]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains(remedy), "{text}");
+}
+
 #[test]
 fn doctor_no_drop_capabilities_suggests_remedy() {
     let cache = empty_cache();

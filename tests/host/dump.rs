@@ -326,10 +326,10 @@ fn nft_json_restored_is_equal() {
             masquerade
         }
     }";
-    let recorded = std::fs::read_to_string(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/recorded/kube-proxy/v1.36.2/nftables/e_all.masqall.nft"
-    ));
+    let recorded = std::fs::read_to_string(
+        svclab_test_support::root()
+            .join("tests/recorded/kube-proxy/v1.36.2/nftables/e_all.masqall.nft"),
+    );
     for ruleset in [ODD, &recorded.expect("a recorded ruleset")] {
         let script = "nft -f -; nft list ruleset; echo; echo =; nft -j list ruleset";
         let both = run_in_namespace(script, ruleset);

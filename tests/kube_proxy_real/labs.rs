@@ -1,6 +1,5 @@
 //! Runs the real kube-proxy on nodes of labs: cases of its version pass.
 
-use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ pub fn trials() -> Vec<Trial> {
 
 /// Prepares the cases with the real kube-proxy on their nodes.
 fn prepare_cases() -> Result<Vec<Prepared>, Failed> {
-    let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+    let topologies = svclab_test_support::root().join("topologies");
     let labs = select_labs(&[CASES.to_owned()], &topologies)?;
     let wishes = PrepareOptions {
         kube_proxy: Some(bench::binary()?),
@@ -57,7 +56,7 @@ fn prepare_cases() -> Result<Vec<Prepared>, Failed> {
 fn run_svclab(arguments: &[&str]) -> Result<Output, Failed> {
     let binary = bench::binary()?.display().to_string();
     let output = Command::new(crate::SVCLAB)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .env_remove("SVCLAB_TOPOLOGIES")
         .env("NO_COLOR", "1")
         .args(["run", "--kube-proxy", &binary])
@@ -108,7 +107,7 @@ fn check_steps() -> Result<(), Failed> {
 /// Checks that the error contains kube-proxy's own message.
 fn check_unknown_flag() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
-    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies/local-ingress.yaml");
+    let lab = svclab_test_support::root().join("topologies/local-ingress.yaml");
     let text = std::fs::read_to_string(lab)?;
     let changed = text.replacen("kubeProxy: {", "kubeProxy: {args: [--no-such-flag], ", 1);
     let path = directory.path().join("local-ingress.yaml");

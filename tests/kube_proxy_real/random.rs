@@ -35,11 +35,11 @@ pub fn run_random_cases(mode: Mode, part: u32, parts: u32) -> Result<(), Failed>
     let regressions: &'static str = match mode {
         Mode::Ipvs => concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/tests/kube_proxy_real/regressions/ipvs.txt"
+            "/../../tests/kube_proxy_real/regressions/ipvs.txt"
         ),
         _ => concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/tests/kube_proxy_real/regressions/iptables.txt"
+            "/../../tests/kube_proxy_real/regressions/iptables.txt"
         ),
     };
     assert!(

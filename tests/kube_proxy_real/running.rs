@@ -32,7 +32,7 @@ pub fn trials() -> Vec<Trial> {
 fn svclab() -> Command {
     let mut command = Command::new(crate::SVCLAB);
     command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .env_remove("SVCLAB_TOPOLOGIES")
         .env("NO_COLOR", "1")
         .env("SVCLAB_CACHE", shared_cache().directory());

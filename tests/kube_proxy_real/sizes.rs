@@ -85,7 +85,7 @@ fn check_lab_passes(writer: &Writer, way: RuleFormat, size: usize) -> Result<(),
     std::fs::write(&path, lab(writer.version(), way, size)?)?;
     let mut command = Command::new(crate::SVCLAB);
     command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .env("NO_COLOR", "1")
         .args(["run", "--kernel", "host"])
         .arg(&path);

@@ -20,6 +20,8 @@ use svclab_experiment::verify::{
     PreparedPairs, Side, Verification, prepare_pairs, read_version, verify,
 };
 use svclab_model::plan::{CommandLimits, NodeCommand};
+use svclab_report::TerminalWidth;
+use svclab_report::verify::render_text;
 use svclab_rules::kube_proxy::Mode;
 use svclab_runner::kernel::{Host, KernelChoice};
 use svclab_runner::run::{RunControl, RunOptions, select_labs};
@@ -274,7 +276,7 @@ fn compare_cases(
     modes: &[Mode],
     change: impl Fn(&mut PreparedPairs),
 ) -> Result<Verification, Failed> {
-    let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+    let topologies = svclab_test_support::root().join("topologies");
     let mut labs = select_labs(names, &topologies)?;
     let table = topologies.join("conformance");
     if names.is_empty() && table.is_dir() {
@@ -382,7 +384,7 @@ fn repeated_trials() -> Vec<Trial> {
 fn compare_same_release(patch: Option<&str>, case: &str, finds: IsExpected) -> Result<(), Failed> {
     let against = bench::binary()?;
     let new = patch.map_or_else(bench::binary, bench::patched)?;
-    let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+    let topologies = svclab_test_support::root().join("topologies");
     let labs = select_labs(&[case.to_owned()], &topologies)?;
     let verification = block_on(async {
         let against = Side::Program(read_version(&against, new_host()).await?);
@@ -393,12 +395,12 @@ fn compare_same_release(patch: Option<&str>, case: &str, finds: IsExpected) -> R
     if verification.failed.is_empty() && verification.flows > 0 && finds(&verification) {
         return Ok(());
     }
-    Err(svclab_report::verify::render_text(&verification, false, false).into())
+    Err(render_text(&verification, false, false, TerminalWidth::default()).into())
 }
 
 fn check_no_difference(program: &Path, mode: Mode) -> Result<(), Failed> {
     let verification = compare_cases(program, None, &[], &[mode], |_| {})?;
-    let report = svclab_report::verify::render_text(&verification, false, false);
+    let report = render_text(&verification, false, false, TerminalWidth::default());
     if verification.exit_code() == 0 && verification.flows > 0 {
         eprintln!("{mode}: {report}");
         return Ok(());
@@ -426,7 +428,7 @@ fn check_fault_is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
     if verification.exit_code() == 1 && changed.contains(fault.probe) {
         return Ok(());
     }
-    Err(svclab_report::verify::render_text(&verification, true, false).into())
+    Err(render_text(&verification, true, false, TerminalWidth::default()).into())
 }
 
 /// The patched kube-proxy never writes its rules, and none of its syncs succeeds. The unpatched one
@@ -449,11 +451,11 @@ fn check_failed_restore_is_error() -> Result<(), Failed> {
             || !verification.failed.iter().all(is_error)
             || verification.exit_code() == 0
         {
-            return Err(svclab_report::verify::render_text(&verification, true, false).into());
+            return Err(render_text(&verification, true, false, TerminalWidth::default()).into());
         }
         let verification = compare_cases(&whole, None, names, &[], |_| {})?;
         if verification.exit_code() != 0 || verification.flows == 0 {
-            return Err(svclab_report::verify::render_text(&verification, true, false).into());
+            return Err(render_text(&verification, true, false, TerminalWidth::default()).into());
         }
     }
     Ok(())
@@ -482,7 +484,7 @@ fn check_steps_without_difference() -> Result<(), Failed> {
     if verification.exit_code() == 0 && is_whole {
         return Ok(());
     }
-    Err(svclab_report::verify::render_text(&verification, true, false).into())
+    Err(render_text(&verification, true, false, TerminalWidth::default()).into())
 }
 
 /// v1.20.2 deletes the conntrack entries of UDP flows to an endpoint that is no longer ready; v1.21
@@ -514,5 +516,5 @@ fn check_step_difference_is_found() -> Result<(), Failed> {
     {
         return Ok(());
     }
-    Err(svclab_report::verify::render_text(&verification, true, false).into())
+    Err(render_text(&verification, true, false, TerminalWidth::default()).into())
 }

@@ -1,7 +1,5 @@
 //! Parses randomly changed dumps: runs briefly what `tests/fuzz` runs for minutes.
 
-use std::path::Path;
-
 use proptest::prelude::*;
 use proptest::sample::Index;
 use svclab_ruleset::Family;
@@ -140,9 +138,7 @@ const FILES: [(Format, &str); 22] = [
 ];
 
 fn read_test_file(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests")
-        .join(file);
+    let path = svclab_test_support::root().join("tests").join(file);
     std::fs::read_to_string(path).expect("a file of the project's tests")
 }
 

@@ -2,7 +2,6 @@
 //! new sentence and a renamed test both make this test fail.
 
 use std::fs;
-use std::path::Path;
 
 /// Tests that several sentences share.
 const PROGRAM: &str = "tests/escape/main.rs program_of_a_lab_reaches_nothing";
@@ -262,7 +261,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
 ];
 
 fn read_text(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let path = svclab_test_support::root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

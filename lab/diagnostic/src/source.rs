@@ -215,6 +215,12 @@ impl Source {
         }
     }
 
+    /// Whether the text was read from a file.
+    #[must_use]
+    pub const fn is_file(&self) -> bool {
+        self.path.is_some()
+    }
+
     /// Returns the text of the file.
     #[must_use]
     pub fn text(&self) -> &str {

@@ -44,6 +44,7 @@ pub use formats::html::HtmlWriter;
 pub use formats::{Format, folder, pcapng};
 pub use text::conclusion::describe_kind as describe_drop;
 pub use text::expectation::describe_observed;
+pub use text::terminal::TerminalWidth;
 pub use text::{journey, refused, shell_quote};
 pub use writer::atomic_file::AtomicFileWriter;
 pub use writer::multi::MultiWriter;

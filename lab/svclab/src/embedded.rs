@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn embedded_labs_are_those_of_topologies() {
-        let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+        let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
         let mut files = BTreeSet::new();
         for group in ["", "conformance/"] {
             for entry in std::fs::read_dir(topologies.join(group)).unwrap() {

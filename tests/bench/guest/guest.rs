@@ -169,6 +169,7 @@ impl<'a> Bench<'a> {
     fn run_all_labs(&self) -> Measurement {
         let (begun, before) = (Instant::now(), processor_time());
         let status = Command::new(SVCLAB)
+            .current_dir(svclab_test_support::root())
             .args(["run", "--kernel", "6.12"])
             .env("SVCLAB_CACHE", self.warm.directory())
             .stdout(Stdio::null())
@@ -197,7 +198,8 @@ impl<'a> Bench<'a> {
 }
 
 fn prepare_case(name: &str) -> Prepared {
-    let chosen = select_labs(&[name.to_owned()], Path::new("topologies")).expect("a lab");
+    let chosen =
+        select_labs(&[name.to_owned()], &svclab_test_support::topologies()).expect("a lab");
     let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
     prepare(&chosen[0], case, Duration::from_secs(3)).expect("the case can be prepared")
 }

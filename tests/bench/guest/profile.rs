@@ -76,7 +76,8 @@ async fn run(agent: &Agent, name: &str, records_everything: bool) -> Run {
     let mut costs = Run::new();
     let whole = Instant::now();
     let mut planning = Instant::now();
-    let chosen = select_labs(&[name.to_owned()], Path::new("topologies")).expect("a lab");
+    let chosen =
+        select_labs(&[name.to_owned()], &svclab_test_support::topologies()).expect("a lab");
     let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
     let mut prepared = prepare(&chosen[0], case, Duration::from_secs(3)).expect("a plan");
     if records_everything {

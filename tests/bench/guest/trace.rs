@@ -32,11 +32,11 @@ const HOST_CASES: [(&str, &str); 4] = [
     ),
     (
         "six namespaces, iptables-nft",
-        "topologies/bench/six-namespaces.yaml/iptables=nft",
+        "bench/six-namespaces/iptables=nft",
     ),
     (
         "six namespaces, iptables-legacy",
-        "topologies/bench/six-namespaces.yaml/iptables=legacy",
+        "bench/six-namespaces/iptables=legacy",
     ),
 ];
 
@@ -145,7 +145,8 @@ fn median(mut took: Vec<Duration>) -> Duration {
 }
 
 fn plan(name: &str) -> Plan {
-    let chosen = select_labs(&[name.to_owned()], Path::new("topologies")).expect("a lab");
+    let chosen =
+        select_labs(&[name.to_owned()], &svclab_test_support::topologies()).expect("a lab");
     let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
     let prepared = prepare(&chosen[0], case, Duration::from_secs(3));
     prepared.expect("the case can be prepared").plan

@@ -144,7 +144,8 @@ fn collect(directory: &Path, lab: &Path, fault: &str) -> [String; 2] {
     runtime.up(&lab.display().to_string());
     let collect = |name: &str| {
         let path = directory.join(name);
-        let script = File::open("scripts/collect-node").expect("the script");
+        let script = File::open(svclab_test_support::root().join("scripts/collect-node"))
+            .expect("the script");
         let mut collecting = runtime.svclab(&["exec", "node-1", "--", "sh", "-s", "--", "-o", "-"]);
         let collected = collecting
             .stdin(script)

@@ -30,7 +30,7 @@ impl ScriptHost {
     pub fn new() -> Self {
         let mut shell = Command::new("unshare")
             .args(["--mount", "--net", "--fork", "--kill-child", "sh"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .current_dir(svclab_test_support::root())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

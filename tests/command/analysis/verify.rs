@@ -15,6 +15,7 @@ use svclab_diagnostic::exit_code;
 use svclab_experiment::verify::{
     PreparedPairs, Program, Side, Verification, prepare_pairs, verify,
 };
+use svclab_report::TerminalWidth;
 use svclab_report::verify::render_text;
 use svclab_runner::kernel::KernelChoice;
 use svclab_runner::results::ErrorKind;
@@ -234,7 +235,12 @@ fn verify_udp_flow_moved_after_step_is_reported() {
             times.connections = 9;
         }
     }
-    insta::assert_snapshot!(render_text(&verification, false, false));
+    insta::assert_snapshot!(render_text(
+        &verification,
+        false,
+        false,
+        TerminalWidth::default()
+    ));
 }
 
 /// Runs the lab in ipvs mode, where svclab's way of changing virtual servers would break

@@ -16,7 +16,8 @@ pub fn collect_node(runtime: &Runtime, node: &str, bundle: &Path) {
 
 /// Collects a node like [`collect_node`], with a program that runs the script.
 pub fn collect_node_with(runtime: &Runtime, node: &str, shell: &[&str], bundle: &Path) {
-    let script = std::fs::File::open("scripts/collect-node").expect("the script");
+    let script = std::fs::File::open(svclab_test_support::root().join("scripts/collect-node"))
+        .expect("the script");
     let exec = ["exec", node, "--"];
     let output = runtime
         .svclab(&[&exec[..], shell, &["-s", "--", "-o", "-"]].concat())

@@ -29,7 +29,6 @@ struct WaitingRun {
 /// Starts a run with further arguments, and waits until its only case runs.
 fn start_waiting_run(words: &[&str]) -> WaitingRun {
     let mut command = svclab();
-    command.args(["--topologies", "topologies"]);
     command.stdout(Stdio::piped());
     let front = waiting::start(command, &[&["--format", "json"], words].concat());
     let (_, agent) = waiting::find_agent(&front).expect("an agent runs");

@@ -118,13 +118,16 @@ fn service(n: usize) -> String {
     )
 }
 
+/// Loads the rules on this host.
+const READ_BACK: [&str; 2] = ["--kernel=host", "--read-back=back"];
+
 /// Loads more rules than iptables-nft can send at once in a user namespace.
 #[test]
 fn rules_many_services_load_as_printed() {
     let text = format!("{OBJECTS}{}", many_services(150));
-    let arguments = ["--kube-version=v1.36", "--kernel=host"];
+    let arguments = ["--kube-version=v1.36"];
     let (_directory, printed) = run_rules(&text, &arguments);
-    let (directory, loaded) = run_rules(&text, &[&arguments[..], &["--read-back=back"]].concat());
+    let (directory, loaded) = run_rules(&text, &[&arguments[..], &READ_BACK].concat());
     assert_eq!(loaded.status.code(), Some(0), "{}", stderr(&loaded));
     let back = fs::read_to_string(directory.path().join("back/iptables-save")).unwrap();
     let rules = |text: &str| {
@@ -144,7 +147,7 @@ fn rules_many_services_load_as_printed() {
 fn rules_loaded_are_read_back_into_files() {
     let (directory, output) = run_rules(
         OBJECTS,
-        &["--kube-version=v1.36", "--kernel=host", "--read-back=back"],
+        &[&["--kube-version=v1.36"], &READ_BACK[..]].concat(),
     );
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let read = |name: &str| fs::read_to_string(directory.path().join("back").join(name)).unwrap();
@@ -163,10 +166,9 @@ fn rules_loaded_are_read_back_into_files() {
 fn rules_nftables_mode_reads_back_as_printed() {
     let text = format!("{OBJECTS}{}", many_services(150));
     for version in ["--kube-version=v1.30", "--kube-version=v1.36"] {
-        let arguments = [version, "--proxy-mode=nftables", "--kernel=host"];
+        let arguments = [version, "--proxy-mode=nftables"];
         let (_directory, printed) = run_rules(&text, &arguments);
-        let (directory, loaded) =
-            run_rules(&text, &[&arguments[..], &["--read-back=back"]].concat());
+        let (directory, loaded) = run_rules(&text, &[&arguments[..], &READ_BACK].concat());
         assert_eq!(loaded.status.code(), Some(0), "{}", stderr(&loaded));
         let back = directory.path().join("back/nft");
         let written = directory.path().join("nft");

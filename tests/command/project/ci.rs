@@ -23,14 +23,14 @@ const LABS: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes \
     clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0,byHand=nothing";
 
 /// Directory that a forge gives to a job: the user's repository, with svclab beside it.
-struct Workspace {
+pub(super) struct Workspace {
     directory: tempfile::TempDir,
-    variables: BTreeMap<String, String>,
+    pub(super) variables: BTreeMap<String, String>,
 }
 
 impl Workspace {
     /// Creates the workspace. With `as_expected`, the user's labs pass; otherwise one case fails.
-    fn new(variables: &Value, as_expected: bool) -> Self {
+    pub(super) fn new(variables: &Value, as_expected: bool) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let root = directory.path();
         symlink(project(), root.join("svclab")).expect("a link");
@@ -77,20 +77,23 @@ impl Workspace {
         }
     }
 
-    fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         self.directory.path()
     }
 
     /// Links svclab to the place where `ci/install` would install it.
     fn install(&self) {
         let programs = Path::new(&self.variables["SVCLAB_PREFIX"]).join("bin");
+        if programs.exists() {
+            return;
+        }
         fs::create_dir_all(&programs).expect("a directory");
         symlink(SVCLAB, programs.join("svclab")).expect("a link");
         symlink(agent(), programs.join("svclab-agent")).expect("a link");
     }
 
     /// Runs a step as forges do.
-    fn run(&self, step: &str) -> Output {
+    pub(super) fn run(&self, step: &str) -> Output {
         // The step builds svclab, which only the full test run does. Otherwise, the tested svclab
         // is linked to the same place.
         let builds = ordinary_or_full(false, true);
@@ -111,7 +114,7 @@ impl Workspace {
             .expect("bash starts")
     }
 
-    fn run_successfully(&self, step: &str) -> Output {
+    pub(super) fn run_successfully(&self, step: &str) -> Output {
         let output = self.run(step);
         assert!(output.status.success(), "{step}: {}", stderr(&output));
         output
@@ -119,7 +122,7 @@ impl Workspace {
 
     /// Compares the `JUnit` and JSON results of a run. Returns the number of cases for each
     /// outcome.
-    fn compare_results(&self, junit: &str, json: &str) -> BTreeMap<CaseStatus, usize> {
+    pub(super) fn compare_results(&self, junit: &str, json: &str) -> BTreeMap<CaseStatus, usize> {
         let read = |file: &str| {
             let text = fs::read_to_string(self.path().join(file));
             text.unwrap_or_else(|error| panic!("{file}: {error}"))
@@ -153,19 +156,19 @@ impl Workspace {
     }
 }
 
-fn parse_yaml(file: &str) -> Value {
+pub(super) fn parse_yaml(file: &str) -> Value {
     let text = fs::read_to_string(project().join("ci").join(file)).expect("a file of ci/");
     serde_saphyr::from_str(&text).expect("YAML")
 }
 
-fn texts(list: &Value) -> Vec<String> {
+pub(super) fn texts(list: &Value) -> Vec<String> {
     let items = list.as_array().expect("a list").iter();
     items
         .map(|item| item.as_str().expect("text").to_owned())
         .collect()
 }
 
-fn counts(pass: usize, fail: usize) -> BTreeMap<CaseStatus, usize> {
+pub(super) fn counts(pass: usize, fail: usize) -> BTreeMap<CaseStatus, usize> {
     BTreeMap::from([
         (CaseStatus::Pass, pass),
         (CaseStatus::Fail, fail),
@@ -281,7 +284,7 @@ fn gitlab_template_jobs_run_and_publish_results() {
 
 #[test]
 fn actions_are_pinned_by_digest() {
-    let texts = ["ci/github.yaml", "ci/release.yaml"]
+    let texts = ["ci/github.yaml", "ci/release.yaml", "ci/shards/github.yaml"]
         .map(|file| fs::read_to_string(project().join(file)).expect("the template"));
     let uses: Vec<&str> = texts
         .iter()

@@ -4,4 +4,5 @@ mod ci;
 mod cycles;
 mod docs;
 mod kubernetes;
+mod shards;
 mod style;

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use quick_junit::Report;
+use quick_junit::{Report, TestCaseStatus};
 use serde_json::Value;
 use svclab_diagnostic::exit_code;
 use svclab_experiment::why::{WhyRequest, find_fixes};
@@ -248,17 +248,25 @@ fn run_invalid_lab_is_in_junit_with_file_and_line() {
     let text = run_labs(directory.path(), &["--format", "junit"]);
     let report = Report::deserialize_from_str(&text).expect("JUnit");
     assert_eq!((report.tests, report.errors), (6, 3), "{text}");
-    let suites = report.test_suites.iter();
-    let places = suites.flat_map(|suite| &suite.test_cases).map(|case| {
-        let extra = |key: &str| case.extra.get(key).map(|value| value.as_str().to_owned());
-        format!(
-            "{} {:?} {:?}",
-            case.name.as_str(),
-            extra("file"),
-            extra("line")
-        )
-    });
-    insta::assert_snapshot!(places.collect::<Vec<_>>().join("\n"));
+    let mut places = Vec::new();
+    for suite in &report.test_suites {
+        let file = suite.extra.get("file").map(|file| file.as_str());
+        places.push(format!(
+            "{}: {}",
+            suite.name.as_str(),
+            file.unwrap_or_default()
+        ));
+        for case in &suite.test_cases {
+            let TestCaseStatus::NonSuccess { description, .. } = &case.status else {
+                continue;
+            };
+            let description = description.as_ref().map(|text| text.as_str());
+            let lines = description.into_iter().flat_map(str::lines);
+            let place = lines.filter(|line| line.starts_with("see: "));
+            places.extend(place.map(|line| format!("  {} {line}", case.name.as_str())));
+        }
+    }
+    insta::assert_snapshot!(places.join("\n"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod kept;
 mod last_failed;
 mod measured;
 mod node_ports;
-mod output;
+pub mod output;
 mod refusals;
 mod report;
 mod shard;

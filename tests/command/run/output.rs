@@ -1,11 +1,12 @@
 //! Tests what a run prints: failures at the end, quiet output and colours.
 
+use std::fs;
 use std::process::Output;
 
 use crate::support::{LAB, run, stderr, stdout, svclab, write_lab};
 
 /// Returns a lab of which the case `policy=Local` fails.
-pub(super) fn failing_lab() -> String {
+pub fn failing_lab() -> String {
     let expected = "- when: {policy: Local}\n    call: {connected: 1";
     assert!(LAB.contains(expected), "the lab has another form");
     LAB.replace(expected, "- when: {policy: Local}\n    call: {refused: 1")
@@ -94,4 +95,28 @@ fn color_option_precedes_environment() {
         &["exec", "--unknown", "--", "--color=always"],
         &refused
     ));
+}
+
+#[test]
+fn results_for_ci_name_files_of_the_repository() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let labs = directory.path().join("tests/labs");
+    fs::create_dir_all(&labs).expect("a directory");
+    fs::create_dir(directory.path().join(".git")).expect("a directory");
+    fs::write(labs.join("lab.yaml"), failing_lab()).expect("a lab");
+    let place = labs.parent().expect("a directory");
+    let absolute = labs.join("lab.yaml").display().to_string();
+    for lab in ["labs/lab.yaml", "./labs/../labs/lab.yaml", &absolute] {
+        let mut command = svclab();
+        command.current_dir(place).args(["run", lab]);
+        let output = command
+            .args(["--format", "github", "--write", "junit=out.xml"])
+            .output();
+        let output = output.expect("the command starts");
+        let annotation = "::error file=tests/labs/lab.yaml,line=";
+        assert!(stdout(&output).contains(annotation), "{}", stdout(&output));
+        let xml = fs::read_to_string(place.join("out.xml")).expect("JUnit");
+        assert!(xml.contains("<testsuite name=\"lab\" "), "{xml}");
+        assert!(xml.contains(" file=\"tests/labs/lab.yaml\""), "{xml}");
+    }
 }

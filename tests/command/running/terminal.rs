@@ -1,107 +1,19 @@
 //! Tests programs in a lab on a terminal.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Stdio};
-
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::pty::{Winsize, openpty};
-
 use super::Labs;
+use crate::terminal::User;
 
-/// A user at a pseudoterminal on which a command runs.
-struct User {
-    terminal: File,
-    child: Child,
-    output: String,
-}
-
-impl User {
-    fn start(labs: &Labs, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let size = Winsize {
-            ws_row: 40,
-            ws_col: 100,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        let pair = openpty(Some(&size), None).expect("a terminal");
-        let end = |fd: &OwnedFd| Stdio::from(fd.try_clone().expect("a descriptor"));
-        let mut command = labs.runtime.svclab(arguments);
-        command
-            .env("TERM", "xterm")
-            .envs(environment.iter().copied())
-            .stdin(end(&pair.slave))
-            .stdout(end(&pair.slave))
-            .stderr(end(&pair.slave));
-        // SAFETY: two async-signal-safe system calls are made between fork and exec.
-        unsafe {
-            command.pre_exec(|| {
-                nix::unistd::setsid()?;
-                if nix::libc::ioctl(0, nix::libc::TIOCSCTTY, 0) < 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-                Ok(())
-            });
-        }
-        let child = command.spawn().expect("the command starts");
-        Self {
-            terminal: File::from(pair.master),
-            child,
-            output: String::new(),
-        }
-    }
-
-    /// Reads until the text appears. Returns the output before it.
-    fn read_until(&mut self, words: &str) -> String {
-        loop {
-            if let Some(position) = self.output.find(words) {
-                let rest = self.output.split_off(position + words.len());
-                return std::mem::replace(&mut self.output, rest);
-            }
-            let mut some = [0; 1024];
-            let mut polled = [PollFd::new(self.terminal.as_fd(), PollFlags::POLLIN)];
-            let ready = poll(&mut polled, PollTimeout::from(60_000_u16)).expect("a terminal");
-            assert!(ready > 0, "`{words}` was not printed: {}", self.output);
-            // Reading fails once no process has the terminal open.
-            let read = self.terminal.read(&mut some).unwrap_or(0);
-            assert!(read > 0, "`{words}` was never printed: {}", self.output);
-            self.output
-                .push_str(&String::from_utf8_lossy(&some[..read]));
-        }
-    }
-
-    fn send(&mut self, words: &str) {
-        self.terminal
-            .write_all(words.as_bytes())
-            .expect("a terminal");
-    }
-
-    fn resize(&self, rows: u16, columns: u16) {
-        let size = Winsize {
-            ws_row: rows,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        nix::ioctl_write_ptr_bad!(set_size, nix::libc::TIOCSWINSZ, Winsize);
-        use std::os::fd::AsRawFd as _;
-        // SAFETY: the kernel reads the structure, which outlives the call.
-        unsafe { set_size(self.terminal.as_fd().as_raw_fd(), &raw const size) }
-            .expect("a terminal");
-    }
-
-    fn wait(mut self) -> Option<i32> {
-        self.child.wait().expect("the command ends").code()
-    }
+fn start(labs: &Labs, arguments: &[&str], environment: &[(&str, &str)]) -> User {
+    let mut command = labs.runtime.svclab(arguments);
+    command.envs(environment.iter().copied());
+    User::start(command, 100)
 }
 
 #[test]
 fn shell_on_terminal_handles_size_and_ctrl_c() {
     let labs = Labs::with_running_case();
     for shell in ["/bin/bash", "/bin/sh"] {
-        let mut user = User::start(&labs, &["shell", "node-1"], &[("SHELL", shell)]);
+        let mut user = start(&labs, &["shell", "node-1"], &[("SHELL", shell)]);
         user.read_until("[node-1] ");
         user.send("echo $((20 + 1))-$TERM; stty size\r");
         user.read_until("21-xterm");
@@ -128,7 +40,7 @@ fn shell_on_terminal_handles_size_and_ctrl_c() {
 #[test]
 fn shell_missing_in_lab_falls_back_to_sh() {
     let labs = Labs::with_running_case();
-    let mut user = User::start(
+    let mut user = start(
         &labs,
         &["shell", "pod/default/web"],
         &[("SHELL", "/home/me/zsh")],
@@ -143,7 +55,7 @@ fn shell_missing_in_lab_falls_back_to_sh() {
 #[test]
 fn exec_on_terminal_restores_settings() {
     let labs = Labs::with_running_case();
-    let mut user = User::start(&labs, &["exec", "node-1", "--", "tty"], &[]);
+    let mut user = start(&labs, &["exec", "node-1", "--", "tty"], &[]);
     user.read_until("/dev/pts/");
     let before = nix::sys::termios::tcgetattr(&user.terminal).expect("a terminal");
     assert_eq!(user.child.wait().expect("the command ends").code(), Some(0));
@@ -159,7 +71,7 @@ fn exec_on_terminal_restores_settings() {
 #[test]
 fn capture_to_terminal_is_refused() {
     let labs = Labs::new();
-    let mut user = User::start(&labs, &["capture"], &[]);
+    let mut user = start(&labs, &["capture"], &[]);
     user.read_until("error: cannot write a capture to a terminal\r\n");
     user.read_until(
         "help: `svclab capture > FILE.pcapng`, or `svclab capture | wireshark -k -i -`",
@@ -171,7 +83,7 @@ fn capture_to_terminal_is_refused() {
 fn run_longer_than_1_s_shows_running_case() {
     let labs = Labs::new();
     let case = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
-    let mut user = User::start(&labs, &["run", case], &[]);
+    let mut user = start(&labs, &["run", case], &[]);
     user.read_until(&format!("0/1 {case}"));
     user.read_until(&format!("PASS {case}"));
     let after = user.read_until("1 passed, 0 failed");

@@ -13,7 +13,7 @@ fn bisect(case: &str, good: &str, bad: &str) -> Value {
     // Fetches the kernel.
     block_on(new_guest("6.12"));
     let output = Command::new(SVCLAB)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .env("SVCLAB_CACHE", shared_cache().directory())
         .args(["bisect", "--kernel=6.12", "--format=json", "--case", case])
         .args(["--node=node-1", "--good", good, "--bad", bad])

@@ -9,7 +9,7 @@ use crate::SVCLAB;
 /// Runs `explain` and returns the connections of a probe.
 fn explain_connections(case: &str, probe: &str) -> Vec<Value> {
     let output = Command::new(SVCLAB)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .args([
             "explain",
             "--kernel=6.12",

@@ -17,7 +17,7 @@ const PROGRAMS: [&str; 9] = [
 fn svclab() -> Command {
     let mut command = Command::new(SVCLAB);
     command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .env("NO_COLOR", "1")
         .env("SVCLAB_KERNEL", "6.12")
         .env("SVCLAB_CACHE", shared_cache().directory());
@@ -53,7 +53,8 @@ fn replay_ipvs_node_gives_same_verdicts() {
         let mut arguments = vec!["up", "--detach", &case];
         arguments.extend(paths.iter().flat_map(|path| ["--program", path]));
         success_output(runtime.run(&arguments));
-        let script = File::open("scripts/collect-node").expect("the script");
+        let script = File::open(svclab_test_support::root().join("scripts/collect-node"))
+            .expect("the script");
         let collecting = ["exec", "node-1", "--", "sh", "-s", "--", "-o", "-"];
         let tarball = runtime
             .svclab(&collecting)

@@ -9,7 +9,7 @@ use crate::SVCLAB;
 /// Runs `why` on a case and returns a finding for each kernel.
 fn findings(kernel: &str, case: &str) -> Vec<Value> {
     let output = Command::new(SVCLAB)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .args(["why", "--format=json", "--kernel", kernel, case])
         .output()
         .expect("the command starts");

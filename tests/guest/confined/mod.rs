@@ -69,7 +69,7 @@ fn command_as(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Comm
     let mut command = Command::new(SVCLAB);
     command
         .args(words)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .env("SVCLAB_CACHE", cache)
         .env("PATH", path)
         .env("SECRET", "caller's secret")
@@ -289,7 +289,7 @@ fn qemu_root_without_setuid_is_refused() {
         .arg("--bounding-set=-setuid")
         .arg(SVCLAB)
         .args(RUN)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(svclab_test_support::root())
         .env("SVCLAB_CACHE", cache.directory())
         .env("PATH", bin)
         .output()
@@ -307,10 +307,7 @@ fn qemu_root_without_setuid_is_refused() {
 
 /// Compiles the program that tries to reach the targets in the macros.
 fn compile_intruder(directory: &Path, macros: &[(&str, String)]) {
-    let source = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/guest/confined/intruder.c"
-    );
+    let source = svclab_test_support::root().join("tests/guest/confined/intruder.c");
     let compiled = Command::new("cc")
         .args(
             macros
@@ -318,7 +315,7 @@ fn compile_intruder(directory: &Path, macros: &[(&str, String)]) {
                 .map(|(name, value)| format!("-D{name}={value}")),
         )
         .arg("-o")
-        .args([directory.join(QEMU).as_path(), Path::new(source)])
+        .args([directory.join(QEMU), source])
         .status();
     assert!(compiled.expect("a C compiler is installed").success());
 }

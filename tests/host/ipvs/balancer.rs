@@ -30,7 +30,8 @@ fn results_of_probe<'a>(
 
 /// Prepares a case of the lab of load balancers.
 fn prepare_balancer_case(kind: &str) -> Prepared {
-    prepare_case(&format!("tests/host/ipvs/balancer.yaml/kind={kind}"))
+    let lab = svclab_test_support::root().join("tests/host/ipvs/balancer.yaml");
+    prepare_case(&format!("{}/kind={kind}", lab.display()))
 }
 
 /// Builds the lab of a case and probes it. Asserts that the case passes.

@@ -224,10 +224,7 @@ fn run_case_after(prefix: &[&str], prepare: impl FnOnce(&Path)) -> StageEvidence
     let program = copy_programs(directory.path());
     prepare(&program);
     let lab = directory.path().join("canal-stale-rule.yaml");
-    let from = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/topologies/canal-stale-rule.yaml"
-    );
+    let from = svclab_test_support::root().join("topologies/canal-stale-rule.yaml");
     fs::copy(from, &lab).expect("a copy");
     let case = "stale=present,rpFilter=1,underlay=passes";
     let output = Command::new("env")

@@ -357,11 +357,16 @@ fn to_errno(error: &io::Error) -> Errno {
 }
 
 fn step_failure(step: &str, errno: Errno) -> Failure {
+    let restriction = match errno {
+        Errno::EPERM | Errno::EACCES => restriction(read_sysctl),
+        _ => None,
+    };
     Failure {
         kind: FailureKind::Machine,
         message: format!("the agent cannot {step}: {}", errno.desc()),
         remedy: Some(
             shortage::remedy(&errno.into())
+                .or(restriction)
                 .unwrap_or(
                     "run svclab as root, or in a container started with --privileged: svclab needs \
                      namespaces",
@@ -388,25 +393,11 @@ fn step_io_failure(step: &str, error: &io::Error) -> Failure {
     step_failure(step, to_errno(error))
 }
 
-/// Finds the reason for a refused user namespace in the sysctls that forbid it.
+/// Returns the error for a refused user namespace.
 fn no_user_namespace(errno: Errno) -> Failure {
-    let read = |path: &str| {
-        fs::read_to_string(path)
-            .map(|text| text.trim().to_owned())
-            .unwrap_or_default()
-    };
-    let remedy = if let Some(remedy) = shortage::remedy(&errno.into()) {
-        remedy
-    } else if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
-        "run `sysctl -w kernel.unprivileged_userns_clone=1` as root, or run svclab as root"
-    } else if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
-        "run `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` as root, or run svclab as \
-         root"
-    } else if read("/proc/sys/user/max_user_namespaces") == "0" {
-        "run `sysctl -w user.max_user_namespaces=10000` as root"
-    } else {
-        "run svclab as root, or in a container started with --privileged"
-    };
+    let remedy = shortage::remedy(&errno.into())
+        .or_else(|| restriction(read_sysctl))
+        .unwrap_or("run svclab as root, or in a container started with --privileged");
     Failure {
         kind: FailureKind::Machine,
         message: format!("svclab cannot create a user namespace: {}", errno.desc()),
@@ -415,9 +406,60 @@ fn no_user_namespace(errno: Errno) -> Failure {
     }
 }
 
+fn read_sysctl(path: &str) -> String {
+    fs::read_to_string(path)
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_default()
+}
+
+/// Returns how to permit user namespaces, if a sysctl forbids them. With the restriction of `AppArmor`, the
+/// kernel creates the namespace but refuses its capabilities: the first refused step is the map of
+/// the users, or a later one (Ubuntu since 23.10, profile `unprivileged_userns`). Root of the machine
+/// is not restricted.
+fn restriction(read: impl Fn(&str) -> String) -> Option<&'static str> {
+    if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
+        Some("run `sysctl -w kernel.unprivileged_userns_clone=1` as root, or run svclab as root")
+    } else if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
+        Some(
+            "run svclab as root (sudo), or run `sysctl -w \
+             kernel.apparmor_restrict_unprivileged_userns=0` as root; `--kernel auto` uses a guest",
+        )
+    } else if read("/proc/sys/user/max_user_namespaces") == "0" {
+        Some("run `sysctl -w user.max_user_namespaces=10000` as root")
+    } else {
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::is_mapped;
+    use super::{is_mapped, restriction};
+
+    #[test]
+    fn restriction_names_the_sysctl_that_forbids() {
+        let remedy = |name: &str, value: &str| {
+            restriction(|path| {
+                let is_it = path.ends_with(name);
+                if is_it { value } else { "" }.to_owned()
+            })
+        };
+        // Values of Ubuntu 24.04, of Debian 10 and of a hardened machine.
+        let remedies = [
+            remedy("/apparmor_restrict_unprivileged_userns", "1"),
+            remedy("/unprivileged_userns_clone", "0"),
+            remedy("/max_user_namespaces", "0"),
+        ];
+        let remedies: Vec<&str> = remedies.into_iter().flatten().collect();
+        insta::assert_snapshot!(remedies.join("\n"), @r"
+        run svclab as root (sudo), or run `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` as root; `--kernel auto` uses a guest
+        run `sysctl -w kernel.unprivileged_userns_clone=1` as root, or run svclab as root
+        run `sysctl -w user.max_user_namespaces=10000` as root
+        ");
+        // The same files with permission.
+        assert_eq!(remedy("/apparmor_restrict_unprivileged_userns", "0"), None);
+        assert_eq!(remedy("/unprivileged_userns_clone", "1"), None);
+        assert_eq!(remedy("/max_user_namespaces", "10000"), None);
+    }
 
     #[test]
     fn user_range_outside_uid_map_is_not_mapped() {

@@ -82,14 +82,19 @@ pub fn describe_probe(probe: &Probe) -> String {
     line
 }
 
-/// Renders the command line of a real kube-proxy.
+/// Renders the command line of a real kube-proxy, and the time for its rules.
 #[must_use]
 pub fn render_real_proxy(proxy: &RealProxy) -> String {
     let words = std::iter::once(&proxy.program).chain(&proxy.arguments);
     let words: Vec<Cow<'_, str>> = words
         .map(|word| shlex::try_quote(word).unwrap_or(Cow::Borrowed(word)))
         .collect();
-    format!("{}: {}", proxy.namespace, words.join(" "))
+    let timeout = humantime::format_duration(proxy.sync_timeout);
+    let command = words.join(" ");
+    format!(
+        "{}: {command}  (writes its rules within {timeout})",
+        proxy.namespace
+    )
 }
 
 /// Renders a command and its input lines.

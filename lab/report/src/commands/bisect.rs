@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::commands::verify::render_outcomes;
+use crate::text::terminal::TerminalWidth;
 use crate::text::{count, push_wrapped};
 use svclab_experiment::LabOrigin;
 use svclab_experiment::bisect::document::{Bisection, DeclaredBy, Purpose, Trial};
@@ -13,7 +14,7 @@ const WIDTH: usize = 96;
 
 /// Renders the result.
 #[must_use]
-pub fn render_text(found: &Bisection) -> String {
+pub fn render_text(found: &Bisection, width: TerminalWidth) -> String {
     let mut text = String::new();
     let base = found.base.as_ref().map_or_else(String::new, |over| {
         format!(", both replacing {} of {}", over.node, over.case)
@@ -73,7 +74,7 @@ pub fn render_text(found: &Bisection) -> String {
     if !found.not_tried.is_empty() {
         text.push_str("Not tried, because svclab does not build it:\n");
         for difference in &found.not_tried {
-            push_wrapped(&mut text, "  - ", difference, WIDTH);
+            push_wrapped(&mut text, "  - ", difference, width.limit(WIDTH));
         }
         text.push('\n');
     }
@@ -85,7 +86,7 @@ pub fn render_text(found: &Bisection) -> String {
         found.kernel,
         found.error_per_million.max(1)
     );
-    text
+    width.fit(text)
 }
 
 /// Renders all trials of a bisection, one per line.
@@ -325,7 +326,7 @@ pub(crate) mod tests {
 
     #[test]
     fn render_text_bisection_matches_snapshot() {
-        insta::assert_snapshot!(render_text(&document()));
+        insta::assert_snapshot!(render_text(&document(), TerminalWidth::default()));
     }
 
     #[test]
@@ -333,7 +334,7 @@ pub(crate) mod tests {
         let mut document = document();
         document.fixes = document.breaks.clone();
         document.base = None;
-        insta::assert_snapshot!(render_text(&document));
+        insta::assert_snapshot!(render_text(&document, TerminalWidth::default()));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::formats::markdown;
 use crate::results::{CaseDocument, Document};
 use crate::run_text::case::CaseRenderer;
 use crate::run_text::unexpected::{describe_stopped, list_not_run};
+use crate::text::repository::Repository;
 use crate::text::strip_colours;
 use crate::text::{self, certificate};
 use crate::writer::{Options, Writer};
@@ -137,7 +138,10 @@ fn annotation(case: &CaseDocument, renderer: CaseRenderer<'_>) -> String {
 fn location_properties(place: Option<&FileLine>) -> Vec<String> {
     let properties = |place: &FileLine| {
         vec![
-            format!("file={}", escape_property(&place.file)),
+            format!(
+                "file={}",
+                escape_property(&Repository::find().path(&place.file))
+            ),
             format!("line={}", place.line),
         ]
     };

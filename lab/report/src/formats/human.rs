@@ -51,7 +51,10 @@ impl<W: Write> Human<'_, W> {
         let renderer = CaseRenderer::new(&self.options);
         // A single write per case keeps it apart from other output on the terminal.
         let text = format!("{}\n{}", renderer.head(case), renderer.details(case));
-        let text = text::with_colour(text, self.options.colour);
+        let text = self
+            .options
+            .width
+            .fit(text::with_colour(text, self.options.colour));
         self.out.write_all(text.as_bytes())?;
         self.out.flush()
     }
@@ -60,20 +63,21 @@ impl<W: Write> Human<'_, W> {
         if !self.options.quiet {
             let recap = render_recap(document, CaseRenderer::new(&self.options));
             let recap = text::with_colour(recap, self.options.colour);
-            let tables = flow_table::render_tables(&document.flows);
+            let tables = flow_table::render_tables(&document.flows, self.options.width);
+            let recap = self.options.width.fit(recap);
             self.out.write_all((tables + &recap).as_bytes())?;
         }
-        writeln!(
-            self.out,
-            "{}",
-            crate::run_text::render_summary(document, took)
-        )?;
+        let summary = crate::run_text::render_summary(document, took);
+        writeln!(self.out, "{}", self.options.width.fit(summary))?;
         let certificate = document.certificate.as_ref();
         if let Some(certificate) =
             certificate.filter(|found| !self.options.quiet || !found.unchanged)
         {
-            self.out
-                .write_all(certificate::render_text(certificate).as_bytes())?;
+            let text = self
+                .options
+                .width
+                .fit(certificate::render_text(certificate));
+            self.out.write_all(text.as_bytes())?;
         }
         self.out.flush()
     }

@@ -1,14 +1,20 @@
 //! Writes a run as `JUnit` XML at the end of the run. Each lab is a suite and each case a test.
+//!
+//! The XML is valid against the schema `junit-10.xsd` of the xunit plugin of Jenkins. Tests have no
+//! properties and no files there, so that these are in the output of a test and in the suite.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use indexmap::{IndexMap, IndexSet};
-use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
+use quick_junit::{
+    NonSuccessKind, Report, SerializeError, TestCase, TestCaseStatus, TestRerun, TestSuite,
+};
 
 use crate::results::{CaseDocument, Document};
 use crate::run_text::case::CaseRenderer;
 use crate::run_text::unexpected::{describe_stopped, unexpected_lines};
+use crate::text::repository::Repository;
 use crate::text::{self, certificate};
 use crate::writer::{Options, Writer};
 use svclab_runner::certify::Certificate;
@@ -38,18 +44,26 @@ impl<W: Write> Writer for Junit<'_, W> {
     }
 
     fn document(&mut self, document: &Document, duration: Duration) -> io::Result<()> {
-        let xml = report(document, duration, CaseRenderer::new(&self.options))
-            .to_string()
-            .map_err(io::Error::other)?;
+        let report = report(document, duration, CaseRenderer::new(&self.options));
+        let xml = render(&report).map_err(io::Error::other)?;
         self.out.write_all(xml.as_bytes())?;
         self.out.flush()
     }
+}
+
+/// Renders a report. quick-junit 0.8 writes the number of skipped tests also in the root element,
+/// where the schema does not permit it, and the two noncharacters that XML 1.0 excludes (2.2).
+fn render(report: &Report) -> Result<String, SerializeError> {
+    let skipped = format!(" skipped=\"{}\"", report.skipped);
+    let xml = report.to_string()?.replacen(&skipped, "", 1);
+    Ok(xml.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}"))
 }
 
 fn report(results: &Document, took: Duration, renderer: CaseRenderer<'_>) -> Report {
     let mut report = Report::new("svclab");
     report.set_time(took);
     let by_lab = results.by_lab();
+    let repository = Repository::find();
     for (lab, cases) in &by_lab {
         let not_run = results.not_run.iter();
         let mut suite = TestSuite::new(*lab);
@@ -71,6 +85,10 @@ fn report(results: &Document, took: Duration, renderer: CaseRenderer<'_>) -> Rep
             test
         });
         suite.add_test_cases(tests);
+        if let Some(place) = cases.iter().find_map(|case| case.location.as_ref()) {
+            let file = repository.path(&place.file);
+            suite.extra.insert("file".into(), file.into());
+        }
         suite.add_test_cases(not_run.filter(|case| case.lab == *lab).map(not_run_test));
         report.add_test_suite(suite);
     }
@@ -164,26 +182,13 @@ fn test_case(case: &CaseDocument, renderer: CaseRenderer<'_>) -> TestCase {
     let mut test = TestCase::new(case.short_name(), status(case, renderer));
     test.set_classname(&case.lab);
     test.set_time(time(case));
-    if !case.kernel.is_empty() {
-        test.add_property(("kernel", case.kernel.as_str()));
-    }
-    for step in &case.steps {
-        let name = |what: &str| format!("step.{}.{what}", step.name);
-        test.add_property((name("appliedUs"), step.applied_us.to_string()));
-        for moved in &step.shifts {
-            let name = name(&format!("{}.movedUs", moved.probe));
-            test.add_property((name, moved.delay_us.to_string()));
-        }
-    }
-    // These attributes are not part of the format. Tools use them to link a test to its source.
-    if let Some(place) = &case.location {
-        test.extra.insert("file".into(), place.file.as_str().into());
-        test.extra
-            .insert("line".into(), place.line.to_string().into());
-    }
-    let seen = CaseRenderer::render_observed(case);
-    if !seen.is_empty() {
-        test.set_system_out(seen);
+    let kernel = match case.kernel.as_str() {
+        "" => String::new(),
+        kernel => format!("kernel: {kernel}\n"),
+    };
+    let output = kernel + &CaseRenderer::render_observed(case);
+    if !output.is_empty() {
+        test.set_system_out(output);
     }
     test
 }
@@ -212,10 +217,8 @@ fn status(case: &CaseDocument, renderer: CaseRenderer<'_>) -> TestCaseStatus {
 fn failed_try(earlier: &CaseDocument) -> TestRerun {
     let mut rerun = TestRerun::new(failure_kind(earlier).unwrap_or(NonSuccessKind::Error));
     rerun.set_message(message(earlier));
-    rerun.set_time(time(earlier));
-    if let Some(error) = &earlier.error {
-        rerun.set_type(error.kind.description());
-    }
+    let error = earlier.error.as_ref();
+    rerun.set_type(error.map_or("unexpected result", |error| error.kind.description()));
     rerun.set_stack_trace(unexpected_lines(earlier).join("\n"));
     rerun
 }
@@ -255,7 +258,8 @@ mod tests {
     use super::*;
     use crate::Format;
     use crate::tests::render_run;
-    use svclab_runner::results::{CaseResult, Results, fixture};
+    use std::process::Command;
+    use svclab_runner::results::{CaseResult, ErrorKind, Results, RunError, fixture};
 
     #[test]
     fn report_labs_are_suites_and_cases_are_tests() {
@@ -265,7 +269,71 @@ mod tests {
     fn xml_of(results: &Results) -> String {
         let (document, options) = (Document::from(results), Options::default());
         let report = report(&document, Duration::ZERO, CaseRenderer::new(&options));
-        report.to_string().unwrap()
+        render(&report).unwrap()
+    }
+
+    /// Schema of Jenkins. `scripts/setup.sh` defines its version, and downloads it.
+    fn schema_path() -> String {
+        let script = "source scripts/setup.sh; \
+                      { junit_schema_is_there || fetch_junit_schema; } && junit_schema_path";
+        let output = Command::new("bash")
+            .args(["-c", script])
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+            .output()
+            .expect("bash is installed");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        let path = String::from_utf8(output.stdout).expect("a path");
+        path.trim_end().to_owned()
+    }
+
+    #[test]
+    fn report_is_valid_against_the_schema_of_jenkins() {
+        let schema = schema_path();
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("junit.xml");
+        let validate = |xml: &str| {
+            std::fs::write(&file, xml).expect("a file");
+            let output = Command::new("xmllint")
+                .args(["--noout", "--schema", &schema])
+                .arg(&file)
+                .output()
+                .expect("xmllint is installed");
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            if output.status.success() {
+                Ok(())
+            } else {
+                Err(errors)
+            }
+        };
+        let mut interrupted = fixture::stopped_results();
+        interrupted.interrupted = true;
+        interrupted.certificate = Some(fixture::broken_certificate());
+        let hostile = CaseResult {
+            error: Some(RunError {
+                kind: ErrorKind::Input,
+                message: "]]> \u{1} \" <a&b> \u{fffe}\n\t".to_owned(),
+                remedy: None,
+            }),
+            result: CaseStatus::Error,
+            ..fixture::passed("lab/<\"&\u{1b}>")
+        };
+        let failed_twice = CaseResult {
+            failed_tries: fixture::flaky().failed_tries,
+            ..fixture::timed_out_case()
+        };
+        let cases = vec![fixture::flaky(), failed_twice, hostile];
+        let odd = Results::new(std::collections::BTreeMap::new(), cases);
+        let none = Results::new(std::collections::BTreeMap::new(), Vec::new());
+        for results in [fixture::results(), interrupted, odd, none] {
+            let xml = xml_of(&results);
+            assert_eq!(validate(&xml), Ok(()), "{xml}");
+        }
+        // The schema refuses other attributes.
+        let invalid =
+            xml_of(&fixture::results()).replacen("<testcase ", "<testcase file=\"a\" ", 1);
+        let errors = validate(&invalid).expect_err("not valid");
+        assert!(errors.contains("'file' is not allowed"), "{errors}");
     }
 
     #[test]
@@ -299,13 +367,12 @@ mod tests {
     fn report_stopped_run_has_flaky_and_skipped_tests() {
         let options = Options::default();
         let took = Duration::from_secs(3);
-        let xml = report(
+        let report = report(
             &Document::from(&fixture::stopped_results()),
             took,
             CaseRenderer::new(&options),
-        )
-        .to_string()
-        .unwrap();
+        );
+        let xml = render(&report).unwrap();
         let read = Report::deserialize_from_str(&xml).unwrap();
         // The error is the incomplete run.
         assert_eq!((read.tests, read.failures, read.errors), (6, 0, 2), "{xml}");

@@ -7,6 +7,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use indexmap::{IndexMap, IndexSet};
 
 use crate::text::cover::cover;
+use crate::text::terminal::TerminalWidth;
 use crate::text::{count, join, push_hanging, push_wrapped, strip_colours};
 use svclab_runner::results::flows::{
     CellOutcome, FactCoverage, FlowCell, FlowObservation, FlowRow, FlowTable, Reason,
@@ -22,10 +23,10 @@ const DIFFERS: &str = "≠";
 type Notes<'t> = IndexMap<&'t str, IndexSet<&'t str>>;
 
 /// Renders all tables, each terminated by a newline, and the number of facts that they cover.
-pub(crate) fn render_tables(tables: &[FlowTable]) -> String {
+pub(crate) fn render_tables(tables: &[FlowTable], width: TerminalWidth) -> String {
     let mut text = String::new();
     for table in tables {
-        text.push_str(&render_table(table));
+        text.push_str(&render_table(table, width));
     }
     let facts: Vec<&FactCoverage> = tables
         .iter()
@@ -39,12 +40,17 @@ pub(crate) fn render_tables(tables: &[FlowTable]) -> String {
     strip_colours(&text)
 }
 
-fn render_table(table: &FlowTable) -> String {
+fn render_table(table: &FlowTable, width: TerminalWidth) -> String {
     let mut notes = Notes::default();
     let mut drawn = Table::new();
     drawn
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
+    if let Some(columns) = width.0.and_then(|columns| u16::try_from(columns).ok()) {
+        drawn
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(columns);
+    }
     let head = ["", "flow"].map(str::to_owned).into_iter();
     drawn.set_header(head.chain(table.columns.iter().cloned()));
     for flow in &table.flows {
@@ -74,7 +80,12 @@ fn render_table(table: &FlowTable) -> String {
         } else {
             format!("{because} ({})", join(sources, "; "))
         };
-        push_wrapped(&mut text, &format!("[{}] ", index + 1), &words, MAX_WIDTH);
+        push_wrapped(
+            &mut text,
+            &format!("[{}] ", index + 1),
+            &words,
+            width.limit(MAX_WIDTH),
+        );
     }
     if let Some(facts) = &table.facts {
         let _ = writeln!(text, "{}", coverage_text(facts.covered.len(), facts.total));
@@ -87,7 +98,7 @@ fn render_table(table: &FlowTable) -> String {
                 .filter(|other| *other == why)
                 .count();
             let words = format!("not covered, {count}: {why}");
-            push_hanging(&mut text, "  ", "    ", &words, MAX_WIDTH);
+            push_hanging(&mut text, "  ", "    ", &words, width.limit(MAX_WIDTH));
         }
         if !facts.open.is_empty() {
             let _ = writeln!(text, "  not confirmed by this run: {}", facts.open.len());
@@ -228,25 +239,31 @@ mod tests {
 
     #[test]
     fn tables_differences_and_failures_are_marked() {
-        insta::assert_snapshot!(render_tables(&fixture::flow_tables()));
+        insta::assert_snapshot!(render_tables(
+            &fixture::flow_tables(),
+            TerminalWidth::default()
+        ));
     }
 
     #[test]
     fn tables_lab_without_axes_has_one_column() {
-        insta::assert_snapshot!(render_tables(&fixture::flow_table_of_one_case()));
+        insta::assert_snapshot!(render_tables(
+            &fixture::flow_table_of_one_case(),
+            TerminalWidth::default()
+        ));
     }
 
     #[test]
     fn facts_of_several_labs_are_added_up() {
         let tables = [fixture::flow_tables(), fixture::flow_tables()].concat();
-        let text = render_tables(&tables);
+        let text = render_tables(&tables, TerminalWidth::default());
         let last = text.lines().last();
         assert_eq!(last, Some("all labs: upstream flow cases covered: 2 of 6"));
     }
 
     #[test]
     fn tables_without_flows_are_empty() {
-        assert_eq!(render_tables(&[]), "");
+        assert_eq!(render_tables(&[], TerminalWidth::default()), "");
     }
 
     #[test]

@@ -8,6 +8,8 @@ pub(crate) mod flow_table;
 pub mod journey;
 pub(crate) mod journey_groups;
 pub mod refused;
+pub(crate) mod repository;
+pub(crate) mod terminal;
 
 use std::fmt::{Display, Write as _};
 

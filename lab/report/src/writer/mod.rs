@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::results::Document;
+use crate::text::terminal::TerminalWidth;
 use svclab_runner::run::Event;
 
 /// Options of the output.
@@ -21,6 +22,8 @@ pub struct Options<'a> {
     /// stdout, use `AutoStream::choice(&stdout()) != ColorChoice::Never` of anstream, which
     /// considers the terminal, `NO_COLOR` and `CLICOLOR_FORCE`.
     pub colour: bool,
+    /// Width at which [`crate::Format::Human`] wraps lines.
+    pub width: TerminalWidth,
     /// Whether GitHub's runner reads the output, so that no line of [`crate::Format::Human`] may be a
     /// command for it.
     pub is_read_by_runner: bool,
@@ -40,6 +43,7 @@ impl Default for Options<'_> {
             verbose: false,
             quiet: false,
             colour: false,
+            width: TerminalWidth::default(),
             is_read_by_runner: false,
             names_kernels: false,
             rerun_command: "svclab run".to_owned(),

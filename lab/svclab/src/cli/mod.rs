@@ -2,6 +2,7 @@
 
 mod args;
 mod cases;
+pub(crate) mod complete;
 mod drafts;
 mod dumps;
 mod error;
@@ -32,13 +33,16 @@ use svclab_diagnostic::{bug, exit_code};
 /// Runs the command from the arguments of the process, and prints its error.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = complete::answer() {
+        return code.into();
+    }
     if is_read_by_runner() {
         output::disable_runner_commands();
     }
     bug::install_panic_hook(output::print_message);
     run_catching_panics(|| match Arguments::parse_process() {
         Ok(arguments) => {
-            output::set_color(arguments.common.color);
+            output::set_color(arguments.color);
             init_logging();
             dispatch(&arguments)
         }
@@ -106,12 +110,12 @@ fn usage_error(error: clap::Error, arguments: &[OsString]) -> CliError {
 
 fn dispatch(arguments: &Arguments) -> CommandResult {
     match &arguments.command {
-        Command::Run(run) => run::run(&arguments.common, run),
-        Command::Explain(asked) => explain::explain(&arguments.common, asked),
-        Command::Why(asked) => why::find_fixes(&arguments.common, asked),
-        Command::Plan(plan) => plan::plan(&arguments.common, plan),
-        Command::Graph(graph) => graph::graph(&arguments.common, graph),
-        Command::Up(up) => up::up(&arguments.common, up),
+        Command::Run(run) => run::run(run),
+        Command::Explain(asked) => explain::explain(asked),
+        Command::Why(asked) => why::find_fixes(asked),
+        Command::Plan(plan) => plan::plan(plan),
+        Command::Graph(graph) => graph::graph(graph),
+        Command::Up(up) => up::up(up),
         Command::Ps(ps) => ps::ps(ps),
         Command::Exec(exec) => exec::exec(exec),
         Command::Shell(shell) => exec::shell(shell),
@@ -119,11 +123,11 @@ fn dispatch(arguments: &Arguments) -> CommandResult {
         Command::Capture(capture) => capture::capture(capture),
         Command::Down(down) => down::down(down),
         Command::Rules(arguments) => rules::rules(arguments),
-        Command::Verify(asked) => verify::verify_proxies(&arguments.common, asked),
-        Command::Claims(claims) => claims::claims(&arguments.common, claims),
-        Command::Bisect(asked) => bisect::bisect(&arguments.common, asked),
+        Command::Verify(asked) => verify::verify_proxies(asked),
+        Command::Claims(claims) => claims::claims(claims),
+        Command::Bisect(asked) => bisect::bisect(asked),
         Command::Diff(diff) => diff::diff(diff),
-        Command::Replay(asked) => replay::replay(&arguments.common, asked),
+        Command::Replay(asked) => replay::replay(asked),
         Command::Redact(asked) => redact::redact(asked),
         Command::Report(asked) => report::report(asked),
         Command::Merge(asked) => merge::merge(asked),
@@ -131,8 +135,8 @@ fn dispatch(arguments: &Arguments) -> CommandResult {
         Command::Kernel { command } => kernel::kernel(command),
         Command::New(asked) => drafts::new(asked),
         Command::Import(asked) => drafts::import(asked),
-        Command::List(asked) => list::list(&arguments.common, asked),
-        Command::Labs(asked) => list::labs(&arguments.common, asked),
+        Command::List(asked) => list::list(asked),
+        Command::Labs(asked) => list::labs(asked),
         Command::Schema { format } => schema::schema(*format),
         Command::Completions { shell } => shell::completions(*shell),
         Command::Man { directory } => shell::man(directory),

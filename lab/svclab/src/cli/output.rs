@@ -14,7 +14,7 @@ use super::error::{CliError, InvalidInput, OutputError};
 use svclab_diagnostic::printable::{self, printable, styled};
 use svclab_diagnostic::source::Sources;
 use svclab_diagnostic::{Diagnostic, Rendering};
-use svclab_report::inert;
+use svclab_report::{TerminalWidth, inert};
 use svclab_runner::results::RunError;
 use svclab_scenario::MAX_DIAGNOSTICS;
 
@@ -236,12 +236,17 @@ pub(crate) fn has_colour_on_stdout() -> bool {
     AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
-/// Returns the width of standard output in columns: 100 unless it is a terminal. `COLUMNS` precedes
-/// the width of the terminal.
+/// Returns the width of standard output in columns: 100 unless it is a terminal.
 pub(crate) fn output_width() -> usize {
     const DEFAULT: usize = 100;
+    terminal_width().0.unwrap_or(DEFAULT)
+}
+
+/// Returns the width of the terminal of standard output, if it is one. `COLUMNS` precedes the width
+/// of the terminal.
+pub(crate) fn terminal_width() -> TerminalWidth {
     if !io::stdout().is_terminal() {
-        return DEFAULT;
+        return TerminalWidth::default();
     }
     let columns = std::env::var("COLUMNS").ok();
     let columns = columns.and_then(|columns| columns.parse().ok());
@@ -249,5 +254,5 @@ pub(crate) fn output_width() -> usize {
         let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
         Some(usize::from(width.0)).filter(|width| *width > 0)
     };
-    columns.or_else(terminal).unwrap_or(DEFAULT)
+    TerminalWidth(columns.or_else(terminal))
 }

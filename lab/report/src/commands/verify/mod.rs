@@ -12,6 +12,7 @@ use anstyle::{AnsiColor, Style};
 use indexmap::IndexSet;
 
 use crate::commands::diff::DiffDocument;
+use crate::text::terminal::TerminalWidth;
 use crate::text::{count, join, list_first, push_hanging, refused, render_seconds, with_colour};
 use svclab_experiment::OutcomeCount;
 use svclab_experiment::verify::{
@@ -33,7 +34,12 @@ const HEAD: Style = AnsiColor::Red.on_default();
 /// Renders the differences, what was not compared, and a summary line. With `verbose`, also the
 /// differences of rules and the traffic shifts after each step.
 #[must_use]
-pub fn render_text(verification: &Verification, verbose: bool, colour: bool) -> String {
+pub fn render_text(
+    verification: &Verification,
+    verbose: bool,
+    colour: bool,
+    width: TerminalWidth,
+) -> String {
     let mut text = String::new();
     for changed in &verification.changed {
         push_changed(&mut text, changed);
@@ -57,7 +63,7 @@ pub fn render_text(verification: &Verification, verbose: bool, colour: bool) -> 
         push_shifts(&mut text, &verification.shifts);
     }
     for skipped in &verification.not_compared {
-        push_not_compared(&mut text, skipped);
+        push_not_compared(&mut text, skipped, width);
     }
     for (side, side_info) in [(AGAINST, &verification.against), (NEW, &verification.new)] {
         let _ = writeln!(text, "{side:<8} {}", render_side(side_info));
@@ -66,7 +72,7 @@ pub fn render_text(verification: &Verification, verbose: bool, colour: bool) -> 
         }
     }
     let _ = writeln!(text, "{}", render_summary(verification));
-    with_colour(text, colour)
+    width.fit(with_colour(text, colour))
 }
 
 /// Indents each line by two spaces and terminates it.
@@ -215,7 +221,7 @@ fn render_duration(us: u64) -> String {
     svclab_judge::render_duration(Duration::from_micros(us))
 }
 
-fn push_not_compared(text: &mut String, skipped: &NotCompared) {
+fn push_not_compared(text: &mut String, skipped: &NotCompared, width: TerminalWidth) {
     let from = match &skipped.from_step {
         Some(step) => format!(" from step {step} on"),
         None => String::new(),
@@ -225,7 +231,7 @@ fn push_not_compared(text: &mut String, skipped: &NotCompared) {
         list_first(&skipped.cases),
         skipped.reason
     );
-    push_hanging(text, "", "  ", &line, WIDTH);
+    push_hanging(text, "", "  ", &line, width.limit(WIDTH));
 }
 
 fn render_side(side_info: &SideInfo) -> String {

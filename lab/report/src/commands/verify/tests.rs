@@ -187,12 +187,22 @@ pub fn document() -> Verification {
 
 #[test]
 fn render_text_differences_match_snapshot() {
-    insta::assert_snapshot!(render_text(&document(), false, false));
+    insta::assert_snapshot!(render_text(
+        &document(),
+        false,
+        false,
+        TerminalWidth::default()
+    ));
 }
 
 #[test]
 fn render_text_verbose_matches_snapshot() {
-    insta::assert_snapshot!(render_text(&document(), true, false));
+    insta::assert_snapshot!(render_text(
+        &document(),
+        true,
+        false,
+        TerminalWidth::default()
+    ));
 }
 
 #[test]
@@ -206,7 +216,7 @@ fn render_text_equal_sides_match_snapshot() {
         not_compared: Vec::new(),
         ..document()
     };
-    insta::assert_snapshot!(render_text(&alike, true, false));
+    insta::assert_snapshot!(render_text(&alike, true, false, TerminalWidth::default()));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use crate::text::conclusion::render_facts;
+use crate::text::terminal::TerminalWidth;
 use crate::text::{count, join, push_wrapped, with_colour};
 use svclab_experiment::bisect::Difference;
 use svclab_experiment::why::{
@@ -28,10 +29,16 @@ const HEAD: Style = AnsiColor::Yellow.on_default().bold();
 /// Renders the failing probes and their fixes. Changes that did not help are included with
 /// `verbose`, or if a probe has no fix.
 #[must_use]
-pub fn render_text(findings: &[Finding], verbose: bool, colour: bool) -> String {
+pub fn render_text(
+    findings: &[Finding],
+    verbose: bool,
+    colour: bool,
+    width: TerminalWidth,
+) -> String {
     let findings = findings.iter();
-    let texts = findings.map(|finding| render_finding(finding, verbose));
-    with_colour(join(texts, "\n"), colour)
+    let max = width.limit(WIDTH);
+    let texts = findings.map(|finding| render_finding(finding, verbose, max));
+    width.fit(with_colour(join(texts, "\n"), colour))
 }
 
 /// Renders the first confirmed fix of a probe, for a user who waits for the others.
@@ -47,7 +54,7 @@ pub fn render_first_fix(case: &str, probe: &str, changes: &[DescribedChange]) ->
     text
 }
 
-fn render_finding(finding: &Finding, verbose: bool) -> String {
+fn render_finding(finding: &Finding, verbose: bool, width: usize) -> String {
     let mut text = format!("{HEAD}{}{HEAD:#}, on {}\n", finding.case, finding.kernel);
     if finding.is_healthy() {
         text += if finding.unexamined.is_empty() {
@@ -55,7 +62,7 @@ fn render_finding(finding: &Finding, verbose: bool) -> String {
         } else {
             "  no failing probe: all examined connections succeed\n"
         };
-        push_not_looked_at(&mut text, finding);
+        push_not_looked_at(&mut text, finding, width);
         push_unexamined(&mut text, &finding.unexamined);
         return text;
     }
@@ -79,13 +86,13 @@ fn render_finding(finding: &Finding, verbose: bool) -> String {
                 describe_success(wrong)
             );
             for sentence in wrong_results(wrong) {
-                push_item(&mut text, &sentence);
+                push_item(&mut text, &sentence, width);
             }
             for sentence in render_facts(&wrong.facts) {
-                push_item(&mut text, &sentence);
+                push_item(&mut text, &sentence, width);
             }
         }
-        push_fixes(&mut text, &group[0].fixes, group.len() > 1);
+        push_fixes(&mut text, &group[0].fixes, group.len() > 1, width);
     }
     let useless: Vec<&TriedChanges> = finding.useless_changes().collect();
     if !useless.is_empty() && (verbose || !finding.is_answered()) {
@@ -99,6 +106,7 @@ fn render_finding(finding: &Finding, verbose: bool) -> String {
                     join_descriptions(&tried.changes),
                     describe_result(&tried.result)
                 ),
+                width,
             );
         }
         let hidden = useless.iter().filter(|tried| !shown(tried)).count();
@@ -167,7 +175,7 @@ fn wrong_results(wrong: &FailingProbe) -> Vec<String> {
 }
 
 /// Adds what a case without failing probes says nothing about.
-fn push_not_looked_at(text: &mut String, finding: &Finding) {
+fn push_not_looked_at(text: &mut String, finding: &Finding, width: usize) {
     let mut parts: Vec<String> = finding
         .omitted_parts()
         .map(|(node, item)| format!("{node}: {}", item.render_lines().join("; ")))
@@ -182,7 +190,7 @@ fn push_not_looked_at(text: &mut String, finding: &Finding) {
     if !parts.is_empty() {
         text.push_str("  Not looked at:\n");
         for part in parts {
-            push_item(text, &part);
+            push_item(text, &part, width);
         }
     }
 }
@@ -198,7 +206,7 @@ fn push_unexamined(text: &mut String, probes: &[String]) {
     }
 }
 
-fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
+fn push_fixes(text: &mut String, fixes: &[Fix], several: bool, width: usize) {
     let them = if several { "them" } else { "it" };
     let (configured, generated): (Vec<&Fix>, Vec<&Fix>) = fixes.iter().partition(|cure| {
         cure.changes
@@ -220,8 +228,8 @@ fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
             "\n  {each} fixes {them}, and no other probe gets worse:"
         );
         for fix in configured {
-            push_fix(text, fix);
-            push_necessary(text, &fix.necessary);
+            push_fix(text, fix, width);
+            push_necessary(text, &fix.necessary, width);
         }
     }
     if !generated.is_empty() {
@@ -232,16 +240,16 @@ fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
         };
         let _ = writeln!(text, "\n  {head}");
         for fix in generated {
-            push_fix(text, fix);
+            push_fix(text, fix, width);
         }
     }
 }
 
 /// Adds a fix with its commands. A command has one line, so that a user can copy it.
-fn push_fix(text: &mut String, fix: &Fix) {
-    push_item(text, &join_descriptions(&fix.changes));
+fn push_fix(text: &mut String, fix: &Fix, width: usize) {
+    push_item(text, &join_descriptions(&fix.changes), width);
     for effect in side_effects(fix) {
-        push_wrapped(text, "    * ", &format!("side effect: {effect}"), WIDTH - 2);
+        push_wrapped(text, "    * ", &format!("side effect: {effect}"), width - 2);
     }
     for command in fix.changes.iter().flat_map(|described| &described.commands) {
         let _ = writeln!(text, "    {}# {}", command.namespace, command.command);
@@ -249,7 +257,7 @@ fn push_fix(text: &mut String, fix: &Fix) {
 }
 
 /// Adds the differences that are needed, as they are without the fix.
-fn push_necessary(text: &mut String, differences: &[Difference]) {
+fn push_necessary(text: &mut String, differences: &[Difference], width: usize) {
     for difference in differences {
         let location = format!("{} on {}", difference.location, difference.namespace);
         let sentence = match (&difference.good, &difference.bad) {
@@ -261,7 +269,7 @@ fn push_necessary(text: &mut String, differences: &[Difference]) {
             (None, Some(bad)) => format!("in {location}, this is unexpected: `{bad}`"),
             (None, None) => continue,
         };
-        push_wrapped(text, "    * ", &sentence, WIDTH - 2);
+        push_wrapped(text, "    * ", &sentence, width - 2);
     }
 }
 
@@ -299,6 +307,6 @@ pub(crate) fn describe_result(result: &ChangeResult) -> String {
     }
 }
 
-fn push_item(text: &mut String, content: &str) {
-    push_wrapped(text, "  - ", content, WIDTH);
+fn push_item(text: &mut String, content: &str, width: usize) {
+    push_wrapped(text, "  - ", content, width);
 }

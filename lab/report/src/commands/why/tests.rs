@@ -110,14 +110,24 @@ fn render_text_each_change_matches_snapshot() {
         .into_iter()
         .map(|change| vec![change])
         .collect();
-    insta::assert_snapshot!(render_text(&[finding(&each, Vec::new())], false, false));
+    insta::assert_snapshot!(render_text(
+        &[finding(&each, Vec::new())],
+        false,
+        false,
+        TerminalWidth::default()
+    ));
 }
 
 #[test]
 fn render_text_unexamined_probes_match_snapshot() {
     let mut finding = finding(&[], Vec::new());
     finding.failing.clear();
-    insta::assert_snapshot!(render_text(&[finding], false, false));
+    insta::assert_snapshot!(render_text(
+        &[finding],
+        false,
+        false,
+        TerminalWidth::default()
+    ));
 }
 
 #[test]
@@ -135,7 +145,12 @@ fn render_text_healthy_names_what_was_not_looked_at() {
     }];
     finding.not_modelled = vec![named("NetworkPolicy")];
     assert!(!finding.is_conclusive());
-    insta::assert_snapshot!(render_text(&[finding], false, false));
+    insta::assert_snapshot!(render_text(
+        &[finding],
+        false,
+        false,
+        TerminalWidth::default()
+    ));
 }
 
 #[test]
@@ -153,13 +168,23 @@ fn render_text_wrong_source_and_endpoint_match_snapshot() {
         seen_sources: BTreeSet::from([named("node-1")]),
         ..Observed::default()
     };
-    insta::assert_snapshot!(render_text(&[finding], false, false));
+    insta::assert_snapshot!(render_text(
+        &[finding],
+        false,
+        false,
+        TerminalWidth::default()
+    ));
 }
 
 #[test]
 fn render_text_joint_changes_match_snapshot() {
     let pair = all_changes().into_iter().skip(2).take(2).collect();
-    insta::assert_snapshot!(render_text(&[finding(&[pair], Vec::new())], false, false));
+    insta::assert_snapshot!(render_text(
+        &[finding(&[pair], Vec::new())],
+        false,
+        false,
+        TerminalWidth::default()
+    ));
 }
 
 #[test]
@@ -191,8 +216,14 @@ fn render_text_no_fix_lists_tried_changes() {
     });
     let finding = finding(&[], tried);
     assert!(!finding.is_answered());
-    let [short, long] =
-        [false, true].map(|verbose| render_text(std::slice::from_ref(&finding), verbose, false));
+    let [short, long] = [false, true].map(|verbose| {
+        render_text(
+            std::slice::from_ref(&finding),
+            verbose,
+            false,
+            TerminalWidth::default(),
+        )
+    });
     insta::assert_snapshot!(short);
     insta::assert_snapshot!("render_text_verbose_lists_pairs", long);
 }
@@ -205,7 +236,12 @@ fn render_text_untried_pairs_are_counted() {
         (90, "90 pairs of changes were not tried"),
     ] {
         finding.untried_pairs = untried;
-        let text = render_text(std::slice::from_ref(&finding), false, false);
+        let text = render_text(
+            std::slice::from_ref(&finding),
+            false,
+            false,
+            TerminalWidth::default(),
+        );
         assert!(text.contains(sentence), "{text}");
     }
 }

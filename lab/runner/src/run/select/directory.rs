@@ -155,6 +155,18 @@ impl LabDirectory<'_> {
         groups
     }
 
+    /// Returns the names of the labs in the directory and its subdirectories, without reading them.
+    #[must_use]
+    pub fn lab_names(self) -> Vec<String> {
+        let groups = self.groups();
+        let inside = groups.iter().filter_map(|group| self.group(group));
+        let labs = std::iter::once(self.labs())
+            .chain(inside)
+            .flatten()
+            .flatten();
+        labs.map(|lab| self.cli_name(&lab)).collect()
+    }
+
     /// Returns the name of a lab on the command line: the path without extension relative to the
     /// directory. For a lab outside the directory, the path of its file.
     pub(super) fn cli_name(self, file: &LabFile) -> String {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::KernelArguments;
+use super::{KernelArguments, LabSource};
 
 /// Help text of `svclab bisect` about GOOD and BAD and the exit codes.
 pub(crate) const BISECT_HELP: &str = "\
@@ -26,6 +26,8 @@ pub(crate) struct BisectArguments {
     /// The failing side: LAB/CASE or a dump
     #[arg(long, value_name = "BAD")]
     pub(crate) bad: String,
+    #[command(flatten)]
+    pub(crate) source: LabSource,
     /// Case in which both dumps replace the node
     #[arg(long, alias = "in", value_name = "LAB/CASE", requires = "node")]
     pub(crate) case: Option<String>,

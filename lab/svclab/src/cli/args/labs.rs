@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::LabSource;
+
 pub(super) const LABS_HELP: &str = "\
 Examples:
   svclab labs                                     all labs
@@ -17,6 +19,8 @@ pub(crate) struct LabsArguments {
     /// Labs, or directories of labs. By default, all labs, with those of subdirectories
     #[arg(value_name = "LAB")]
     pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) source: LabSource,
     /// Also read objects that a lab names outside its own directory
     #[arg(long)]
     pub(crate) allow_outside: bool,
@@ -31,6 +35,8 @@ pub(crate) enum LabsCommand {
         /// Name of the lab
         #[arg(value_name = "LAB")]
         name: String,
+        #[command(flatten)]
+        source: LabSource,
     },
 }
 
@@ -51,6 +57,8 @@ pub(crate) struct ListArguments {
     /// directory of labs
     #[arg(value_name = "LAB[/CASE]")]
     pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) source: LabSource,
     /// Also read objects that a lab names outside its own directory
     #[arg(long)]
     pub(crate) allow_outside: bool,

@@ -3,6 +3,7 @@
 mod bisect;
 mod diff;
 mod drafts;
+mod effect;
 mod examples;
 mod labs;
 mod machine;
@@ -17,13 +18,9 @@ mod selection;
 mod shard;
 mod verify;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-
-use crate::embedded::EMBEDDED_LABS;
-use svclab_runner::run::LabDirectory;
-use svclab_runner::run::select::DEFAULT_LAB_DIRECTORY;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use bisect::{BisectArguments, BisectFormat};
 pub(crate) use diff::{DiffArguments, DiffFormat};
@@ -43,7 +40,7 @@ pub(crate) use running::{
     CaptureArguments, DownArguments, ExecArguments, ProbeArguments, PsArguments, PsFormat,
     ShellArguments, UpArguments,
 };
-pub(crate) use selection::{KernelArguments, Selection, shell_word};
+pub(crate) use selection::{KernelArguments, LabSource, Selection, shell_word};
 pub(crate) use shard::Shard;
 
 pub(crate) use verify::{ReferenceArgument, VerifyArguments, VerifyFormat};
@@ -71,8 +68,10 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SVCLAB_COMM
     arg_required_else_help = true
 )]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    pub(crate) common: Common,
+    /// Whether to print colours. `auto` prints them on a terminal, unless `NO_COLOR` is set, and
+    /// always if `CLICOLOR_FORCE` is set
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) color: ColorMode,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -84,7 +83,9 @@ impl Arguments {
     ///
     /// When the arguments are invalid, or request help.
     pub(crate) fn parse_process() -> Result<Self, clap::Error> {
-        let mut matches = command().try_get_matches()?;
+        let mut command = command();
+        let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        effect::check(&mut command, &matches)?;
         Self::from_arg_matches_mut(&mut matches)
     }
 }
@@ -92,31 +93,6 @@ impl Arguments {
 /// Returns the command line with the examples of its commands.
 pub(crate) fn command() -> clap::Command {
     examples::with_examples(Arguments::command())
-}
-
-/// Arguments of every command.
-#[derive(Debug, Args)]
-pub(crate) struct Common {
-    /// Directory of labs that are given by name [default: ./topologies if it exists, otherwise the
-    /// labs that are embedded in svclab]
-    #[arg(long, global = true, env = "SVCLAB_TOPOLOGIES", value_name = "DIR")]
-    pub(crate) topologies: Option<PathBuf>,
-    /// Whether to print colours. `auto` prints them on a terminal, unless `NO_COLOR` is set, and
-    /// always if `CLICOLOR_FORCE` is set
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
-    pub(crate) color: ColorMode,
-}
-
-impl Common {
-    /// Returns the place of labs that are given by name.
-    pub(crate) fn labs(&self) -> LabDirectory<'_> {
-        let default = Path::new(DEFAULT_LAB_DIRECTORY);
-        match &self.topologies {
-            Some(directory) => directory.into(),
-            None if default.is_dir() => default.into(),
-            None => LabDirectory::Embedded(&EMBEDDED_LABS),
-        }
-    }
 }
 
 /// Whether to print colours.

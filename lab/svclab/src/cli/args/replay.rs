@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::selection::{KernelArguments, parse_wait_duration};
+use super::selection::{KernelArguments, LabSource, parse_wait_duration};
 
 /// Help text of `svclab replay` about dumps and the exit codes.
 pub(crate) const REPLAY_HELP: &str = "\
@@ -36,6 +36,8 @@ pub(crate) struct ReplayArguments {
     /// yaml`; or a lab, LAB/CASE, whose nodes the dumps replace
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub(crate) objects: Vec<String>,
+    #[command(flatten)]
+    pub(crate) source: LabSource,
     /// Probe to run, such as `pod/default/client,service/default/web:80`; default: the probes of
     /// the lab. Can be repeated. FROM->TO and FROM=>TO need quotes in a shell
     #[arg(long, value_name = "FROM,TO", value_parser = parse_source_and_target)]

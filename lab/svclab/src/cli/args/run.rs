@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{KernelArguments, Selection, Shard};
+use super::{KernelArguments, LabSource, Selection, Shard};
 use svclab_report::Format;
 use svclab_runner::run::RunControl;
 
@@ -46,6 +46,10 @@ pub(crate) struct RunArguments {
     pub(crate) durations: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) control: ControlArguments,
+    /// Run again whenever a file of the labs changes, and mark the failures that are new. Ctrl-C
+    /// ends with the exit code of the last run
+    #[arg(long, conflicts_with_all = ["shard", "last_failed", "keep_on_failure", "certify"])]
+    pub(crate) watch: bool,
     /// Keep failed cases running until Ctrl-C, and print how to enter them
     #[arg(long)]
     pub(crate) keep_on_failure: bool,
@@ -177,6 +181,8 @@ pub(crate) struct WhyArguments {
     /// Cases: NAME, NAME/axis=value,…, or a path of a lab's file
     #[arg(value_name = "LAB[/CASE]", required = true)]
     pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) source: LabSource,
     /// Dump that replaces a node of the cases, in the format of `svclab replay`. Can be repeated
     #[arg(long, value_name = "[NODE=]DUMP")]
     pub(crate) dump: Vec<String>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::selection::parse_wait_duration;
-use super::{Explanation, KernelArguments};
+use super::{Explanation, KernelArguments, LabSource};
 use svclab_model::plan::ProbeProtocol;
 use svclab_rules::kube_proxy::sync_timeout;
 
@@ -46,6 +46,8 @@ pub(crate) struct UpArguments {
     /// Case: NAME, NAME/axis=value,…, or a path of a lab's file
     #[arg(value_name = "LAB/CASE")]
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) source: LabSource,
     #[command(flatten)]
     pub(crate) kernels: KernelArguments,
     /// Return when the lab is built, and keep it running in the background

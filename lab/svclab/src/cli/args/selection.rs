@@ -1,15 +1,38 @@
 //! Arguments that select cases and the kernels for them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 
+use crate::embedded::EMBEDDED_LABS;
 use svclab_model::plan::MaxWait;
 use svclab_rules::kube_proxy::sync_timeout;
 use svclab_runner::kernel::KernelChoice;
-use svclab_runner::run::PrepareOptions;
+use svclab_runner::run::select::DEFAULT_LAB_DIRECTORY;
+use svclab_runner::run::{LabDirectory, PrepareOptions};
 use svclab_scenario::duration;
+
+/// Place of labs that are given by name.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct LabSource {
+    /// Directory of labs that are given by name [default: ./topologies if it exists, otherwise the
+    /// labs that are embedded in svclab]
+    #[arg(long, env = "SVCLAB_TOPOLOGIES", value_name = "DIR")]
+    pub(crate) topologies: Option<PathBuf>,
+}
+
+impl LabSource {
+    /// Returns the place of labs that are given by name.
+    pub(crate) fn labs(&self) -> LabDirectory<'_> {
+        let default = Path::new(DEFAULT_LAB_DIRECTORY);
+        match &self.topologies {
+            Some(directory) => directory.into(),
+            None if default.is_dir() => default.into(),
+            None => LabDirectory::Embedded(&EMBEDDED_LABS),
+        }
+    }
+}
 
 /// Selected cases and how to prepare them.
 #[derive(Debug, Clone, Args)]
@@ -22,6 +45,8 @@ pub(crate) struct Selection {
     /// the directory of labs
     #[arg(value_name = "LAB[/CASE]")]
     pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) source: LabSource,
     /// Maximum wait for an answer, for probes without their own: a duration such as 8s, or
     /// `settled`. With `settled`, probes wait 3 s; where a timeout is expected, only until the
     /// evidence proves that no answer can arrive

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::KernelArguments;
 use super::rules::parse_mode;
+use super::{KernelArguments, LabSource};
 use svclab_rules::kube_proxy::{Mode, Version, sync_timeout};
 
 #[derive(Debug, Args)]
@@ -15,6 +15,8 @@ pub(crate) struct VerifyArguments {
     /// directory of labs) and all labs
     #[arg(value_name = "LAB[/CASE]")]
     pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) source: LabSource,
     /// Path of the kube-proxy to verify
     #[arg(long, value_name = "PATH")]
     pub(crate) kube_proxy: PathBuf,

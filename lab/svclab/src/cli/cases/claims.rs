@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::labs::prepare_each_lab;
 use super::run::{print_events, run_cases, run_options};
-use crate::cli::args::{ClaimsArguments, ClaimsFormat, Common};
+use crate::cli::args::{ClaimsArguments, ClaimsFormat};
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on};
 use crate::cli::output::{
@@ -33,10 +33,10 @@ use svclab_scenario::Scenario;
 use svclab_scenario::reference::DocumentRef;
 
 /// Runs the labs with claims, or reads the results of a finished run, and prints each claim.
-pub(crate) fn claims(common: &Common, arguments: &ClaimsArguments) -> CommandResult {
+pub(crate) fn claims(arguments: &ClaimsArguments) -> CommandResult {
     let (results, labs) = match &arguments.from {
-        Some(path) => read_results(common, arguments, path)?,
-        None => run_labs(common, arguments)?,
+        Some(path) => read_results(arguments, path)?,
+        None => run_labs(arguments)?,
     };
     let declared: Vec<Declared<'_>> = labs.iter().flat_map(declared_claims).collect();
     for differing in find_differing(&declared) {
@@ -89,9 +89,9 @@ pub(crate) fn claims(common: &Common, arguments: &ClaimsArguments) -> CommandRes
 /// Results and the labs they belong to.
 type ClaimInput = (Document, Vec<Scenario>);
 
-fn run_labs(common: &Common, arguments: &ClaimsArguments) -> Result<ClaimInput, CliError> {
+fn run_labs(arguments: &ClaimsArguments) -> Result<ClaimInput, CliError> {
     let has_claims = |lab: &SelectedLab| !lab.scenario.lab.spec.claims.is_empty();
-    let mut labs = prepare_each_lab(common, &arguments.selection)?;
+    let mut labs = prepare_each_lab(&arguments.selection)?;
     for selected in &mut labs {
         // A lab that cannot be loaded may have claims, so its error must not count as success.
         if !selected.lab.as_ref().is_none_or(has_claims) {
@@ -125,11 +125,7 @@ fn run_labs(common: &Common, arguments: &ClaimsArguments) -> Result<ClaimInput, 
 }
 
 /// Reads the results of a finished run, and loads the labs for the texts of their claims.
-fn read_results(
-    common: &Common,
-    arguments: &ClaimsArguments,
-    path: &Path,
-) -> Result<ClaimInput, CliError> {
+fn read_results(arguments: &ClaimsArguments, path: &Path) -> Result<ClaimInput, CliError> {
     let refuse = |error: &dyn Display| CliError::Refused {
         message: format!("{}: {error}", path.display()),
         help: None,
@@ -156,7 +152,10 @@ fn read_results(
         return Err(refuse(&"the results contradict their `summary` or `begun`"));
     }
     let selection = &arguments.selection;
-    let search = common.labs().with_outside(selection.allow_outside);
+    let search = selection
+        .source
+        .labs()
+        .with_outside(selection.allow_outside);
     let labs = select_labs(&selection.names, search).map_err(|error| refuse(&error))?;
     Ok((results, labs.into_iter().map(|lab| lab.scenario).collect()))
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::labs::prepare_each_lab;
 use super::run::run_options;
-use crate::cli::args::{Common, ExplainArguments, Explanation};
+use crate::cli::args::{ExplainArguments, Explanation};
 use crate::cli::error::{CliError, CommandResult, Outcome, outcome_of_cases};
 use crate::cli::input::running_lab::find_running_lab;
 use crate::cli::interrupt::run_interruptible;
@@ -19,16 +19,15 @@ use svclab_judge::ProbeOutcome;
 use svclab_report::explain::{CaseHead, CaseJourneys, Journeys, StageJourneys};
 use svclab_report::journey::JourneyRenderer;
 use svclab_report::{Additions, CaseAdditions};
-use svclab_runner::kernel::KernelChoice;
 use svclab_runner::results::{ErrorKind, RunError};
 use svclab_runner::run::{self, ExplainedCase, Prepared, RunOptions, unknown_probe_error};
 
 /// Runs the selected cases, or the probes of a running lab, and explains their packets.
-pub(crate) fn explain(common: &Common, arguments: &ExplainArguments) -> CommandResult {
+pub(crate) fn explain(arguments: &ExplainArguments) -> CommandResult {
     if arguments.running {
         return explain_running(arguments);
     }
-    let labs = prepare_each_lab(common, &arguments.selection)?;
+    let labs = prepare_each_lab(&arguments.selection)?;
     let (cases, wrong): (Vec<_>, Vec<_>) = labs
         .into_iter()
         .flat_map(|lab| lab.cases)
@@ -130,14 +129,6 @@ pub(crate) fn explain_sides(
 
 /// Runs the probes of a running lab and explains their packets.
 fn explain_running(arguments: &ExplainArguments) -> CommandResult {
-    // `SVCLAB_KERNEL` applies to labs that are built, so only the argument is an error.
-    let by_environment = std::env::var_os("SVCLAB_KERNEL").is_some();
-    if arguments.kernels.choice() != KernelChoice::Auto && !by_environment {
-        return Err(CliError::refused(
-            "the kernel of a running lab cannot be changed",
-            "omit --kernel or --running",
-        ));
-    }
     let name = match arguments.selection.names.as_slice() {
         [] => None,
         [name] => Some(name.as_str()),

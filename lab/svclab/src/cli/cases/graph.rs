@@ -3,7 +3,7 @@
 use super::explain::explain_cases;
 use super::labs::prepare_one_case;
 use super::run::run_options;
-use crate::cli::args::{Common, GraphArguments, PictureFormat};
+use crate::cli::args::{GraphArguments, PictureFormat};
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::output::{print, print_case_error};
 use svclab_drawing::{Topology, Way, draw, svg, text};
@@ -12,8 +12,8 @@ use svclab_runner::kernel::KernelChoice;
 use svclab_runner::run::{Prepared, unknown_probe_error};
 
 /// Draws the selected case.
-pub(crate) fn graph(common: &Common, arguments: &GraphArguments) -> CommandResult {
-    let (_, case) = prepare_one_case(common, &arguments.selection, "drawn")?;
+pub(crate) fn graph(arguments: &GraphArguments) -> CommandResult {
+    let (_, case) = prepare_one_case(&arguments.selection, "drawn")?;
     let topology = Topology::new(&case.plan, &case.cluster);
     let name = case.case.id.clone();
     let ways = match &arguments.probe {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::cli::args::{Common, Selection};
+use crate::cli::args::Selection;
 use crate::cli::error::{CliError, InvalidInput};
 use crate::cli::output::print_diagnostics;
 use svclab_diagnostic::Diagnostic;
@@ -50,12 +50,12 @@ pub(crate) fn load_each_lab(
 
 /// Loads the selected labs and prepares their cases, in order. Invalid labs and cases have an error
 /// as their result. Their diagnostics are printed. At least one case must be selected.
-pub(crate) fn prepare_each_lab(
-    common: &Common,
-    selection: &Selection,
-) -> Result<Vec<PreparedLab>, CliError> {
+pub(crate) fn prepare_each_lab(selection: &Selection) -> Result<Vec<PreparedLab>, CliError> {
     let mut labs = Vec::new();
-    let search = common.labs().with_outside(selection.allow_outside);
+    let search = selection
+        .source
+        .labs()
+        .with_outside(selection.allow_outside);
     for lab in load_each_lab(&selection.names, search)? {
         labs.push(match lab {
             Ok(lab) => {
@@ -82,11 +82,13 @@ pub(crate) fn prepare_each_lab(
 
 /// Loads and prepares like [`prepare_each_lab`], but requires that all labs and cases are valid.
 pub(crate) fn prepare_labs(
-    common: &Common,
     selection: &Selection,
 ) -> Result<Vec<(SelectedLab, Vec<Prepared>)>, CliError> {
     // No case is prepared if any lab is invalid.
-    let search = common.labs().with_outside(selection.allow_outside);
+    let search = selection
+        .source
+        .labs()
+        .with_outside(selection.allow_outside);
     let labs = load_labs(&selection.names, search)?;
     let mut prepared = Vec::new();
     let mut all_invalid = Vec::new();
@@ -135,12 +137,11 @@ fn prepare_all(lab: &SelectedLab, selection: &Selection) -> (Vec<RunInput>, Vec<
 /// Loads and prepares the single case that a selection names, with its lab. `verb` says what is done with it:
 /// `started`.
 pub(crate) fn prepare_one_case(
-    common: &Common,
     selection: &Selection,
     verb: &str,
 ) -> Result<(SelectedLab, Prepared), CliError> {
     let mut cases = Vec::new();
-    for (lab, prepared) in prepare_labs(common, selection)? {
+    for (lab, prepared) in prepare_labs(selection)? {
         cases.extend(prepared.into_iter().map(|case| (lab.clone(), case)));
     }
     match cases.pop() {

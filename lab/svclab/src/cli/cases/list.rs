@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::labs::load_each_lab;
-use crate::cli::args::{Common, LabsArguments, LabsCommand, ListArguments};
+use crate::cli::args::{LabsArguments, LabsCommand, ListArguments};
 use crate::cli::error::{CommandResult, Outcome, outcome_of_cases};
 use crate::cli::output::print;
 use svclab_runner::results::ErrorKind;
@@ -13,15 +13,18 @@ use svclab_runner::run::select::lab_source;
 use svclab_runner::run::{LabResult, SelectedLab};
 
 /// Lists labs, or prints one.
-pub(crate) fn labs(common: &Common, arguments: &LabsArguments) -> CommandResult {
-    if let Some(LabsCommand::Show { name }) = &arguments.command {
-        print(lab_source(name, common.labs())?.text())?;
+pub(crate) fn labs(arguments: &LabsArguments) -> CommandResult {
+    if let Some(LabsCommand::Show { name, source }) = &arguments.command {
+        print(lab_source(name, source.labs())?.text())?;
         return Ok(Outcome::SUCCESS);
     }
-    let search = common.labs().with_outside(arguments.allow_outside);
+    let search = arguments
+        .source
+        .labs()
+        .with_outside(arguments.allow_outside);
     let labs = if arguments.names.is_empty() {
         let mut labs = load_each_lab(&[], search)?;
-        let groups = common.labs().groups();
+        let groups = arguments.source.labs().groups();
         if !groups.is_empty() {
             labs.extend(load_each_lab(&groups, search)?);
         }
@@ -36,8 +39,11 @@ pub(crate) fn labs(common: &Common, arguments: &LabsArguments) -> CommandResult 
 }
 
 /// Lists the selected cases.
-pub(crate) fn list(common: &Common, arguments: &ListArguments) -> CommandResult {
-    let search = common.labs().with_outside(arguments.allow_outside);
+pub(crate) fn list(arguments: &ListArguments) -> CommandResult {
+    let search = arguments
+        .source
+        .labs()
+        .with_outside(arguments.allow_outside);
     let labs = load_each_lab(&arguments.names, search)?;
     let mut text = String::new();
     for lab in labs.iter().flatten() {

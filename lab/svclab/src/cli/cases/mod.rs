@@ -4,7 +4,6 @@ pub(super) mod claims;
 pub(super) mod explain;
 pub(super) mod graph;
 pub(super) mod labs;
-mod last_run;
 pub(super) mod list;
 pub(super) mod plan;
 pub(super) mod run;

@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 use super::explain::explain_sides;
 use super::labs::load_each_lab;
 use super::run::run_options;
-use crate::cli::args::{Common, ReferenceArgument, VerifyArguments, VerifyFormat};
+use crate::cli::args::{ReferenceArgument, VerifyArguments, VerifyFormat};
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on};
-use crate::cli::output::{has_colour_on_stdout, print, print_json, print_message};
+use crate::cli::output::{has_colour_on_stdout, print, print_json, print_message, terminal_width};
 use crate::cli::progress::ProgressDisplay;
 use crate::cli::report_output::{ReportOutput, answer};
 use svclab_experiment::Progress;
@@ -19,9 +19,9 @@ use svclab_experiment::verify::{
     read_version, verify,
 };
 use svclab_report::verify::{changed_flows, render_text};
-use svclab_report::{Additions, Answer};
+use svclab_report::{Additions, Answer, TerminalWidth};
 use svclab_runner::kernel::Host;
-use svclab_runner::run::{InvalidLab, LabResult, Prepared, RunOptions, SelectedLab};
+use svclab_runner::run::{InvalidLab, LabDirectory, LabResult, Prepared, RunOptions, SelectedLab};
 
 /// Name of the directory with the table of flows, inside the directory of labs.
 const FLOW_TABLE: &str = "conformance";
@@ -30,8 +30,12 @@ const FLOW_TABLE: &str = "conformance";
 const MAX_REPORTED_CASES: usize = 8;
 
 /// Compares two kube-proxies by the results of flows, and prints the differences.
-pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> CommandResult {
-    let labs = load_labs_and_flows(common, arguments)?;
+pub(crate) fn verify_proxies(arguments: &VerifyArguments) -> CommandResult {
+    let search = arguments
+        .source
+        .labs()
+        .with_outside(arguments.allow_outside);
+    let labs = load_labs_and_flows(&arguments.names, search)?;
     let wrong = labs.iter().filter_map(|lab| lab.as_ref().err());
     let wrong: Vec<FailedCase> = wrong.map(|lab| failure_entry(lab)).collect();
     let labs: Vec<SelectedLab> = labs.into_iter().flatten().collect();
@@ -57,16 +61,21 @@ pub(crate) fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Co
         Ok((compared, shown.unwrap_or_default()))
     })??;
     verification.failed.extend(wrong);
-    let text = render_text(&verification, arguments.verbose, has_colour_on_stdout());
+    let verbose = arguments.verbose;
+    let text = |width| render_text(&verification, verbose, has_colour_on_stdout(), width);
     // An interruption while the report is made must not cost the answer.
     let printed = match arguments.format {
-        VerifyFormat::Human => print(&text),
+        VerifyFormat::Human => print(&text(terminal_width())),
         VerifyFormat::Json => print_json(&verification),
     };
     if let Some(report) = report {
         let answer = Answer {
             tables: changed_flows(&verification).into_iter().collect(),
-            ..answer("svclab verify".to_owned(), &text, &verification)?
+            ..answer(
+                "svclab verify".to_owned(),
+                &text(TerminalWidth::default()),
+                &verification,
+            )?
         };
         // Who interrupts does not wait for further runs.
         let pairs = if verification.interrupted {
@@ -133,13 +142,12 @@ fn select_pairs(
 
 /// Loads the named labs; without names, all labs and the table of flows.
 fn load_labs_and_flows(
-    common: &Common,
-    arguments: &VerifyArguments,
+    names: &[String],
+    directory: LabDirectory<'_>,
 ) -> Result<Vec<LabResult>, CliError> {
-    let search = common.labs().with_outside(arguments.allow_outside);
-    let mut labs = load_each_lab(&arguments.names, search)?;
-    if arguments.names.is_empty() && common.labs().has_group(FLOW_TABLE) {
-        labs.extend(load_each_lab(&[FLOW_TABLE.to_owned()], search)?);
+    let mut labs = load_each_lab(names, directory)?;
+    if names.is_empty() && directory.has_group(FLOW_TABLE) {
+        labs.extend(load_each_lab(&[FLOW_TABLE.to_owned()], directory)?);
     }
     Ok(labs)
 }

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::explain::explain_cases;
 use super::labs::load_each_lab;
 use super::run::run_options;
-use crate::cli::args::{Common, WhyArguments, WhyFormat};
+use crate::cli::args::{WhyArguments, WhyFormat};
 use crate::cli::error::{CliError, CommandResult, Outcome, outcome_of_cases};
 use crate::cli::input::dumps::{read_dump_arguments, warn_unread};
 use crate::cli::input::nodes::dumps_by_node;
@@ -15,6 +15,7 @@ use crate::cli::input::verdict::require_whole_tables;
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::{
     has_colour_on_stdout, print, print_case_error, print_diagnostics, print_json, print_note,
+    terminal_width,
 };
 use crate::cli::progress::ProgressDisplay;
 use crate::cli::report_output::{ReportOutput, answer, reported_cases};
@@ -22,8 +23,8 @@ use svclab_dump::Gap;
 use svclab_experiment::Progress;
 use svclab_experiment::why::{self, Finding, WhyRequest};
 use svclab_model::plan::MaxWait;
-use svclab_report::Additions;
 use svclab_report::why::{Document, render_first_fix, render_text};
+use svclab_report::{Additions, TerminalWidth};
 use svclab_runner::results::{ErrorKind, RunError};
 use svclab_runner::run::{
     LabResult, PrepareOptions, Prepared, RunOptions, prepare_case, unknown_probe_error,
@@ -31,9 +32,12 @@ use svclab_runner::run::{
 use svclab_scenario::expectation::ProbeExpectation;
 
 /// Finds changes that fix the selected cases, and prints them.
-pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandResult {
-    let places = common.labs().with_outside(arguments.allow_outside);
-    let labs = load_each_lab(&arguments.names, places)?;
+pub(crate) fn find_fixes(arguments: &WhyArguments) -> CommandResult {
+    let search = arguments
+        .source
+        .labs()
+        .with_outside(arguments.allow_outside);
+    let labs = load_each_lab(&arguments.names, search)?;
     // Errors of invalid labs are already printed.
     let mut invalid = labs.iter().filter_map(|lab| lab.as_ref().err());
     let mut worst = invalid.next().map(|wrong| wrong.error.kind);
@@ -91,15 +95,18 @@ pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandRe
         worst = worst.max(Some(error.kind));
     }
     let outcome = Outcome::passed_if(cases.iter().all(Finding::is_conclusive));
-    let text = render_text(&cases, arguments.verbose, has_colour_on_stdout());
+    let text = |width| render_text(&cases, arguments.verbose, has_colour_on_stdout(), width);
     let document = Document::new(cases.clone());
     let printed = match arguments.format {
-        WhyFormat::Human => print(&text),
+        WhyFormat::Human => print(&text(terminal_width())),
         WhyFormat::Json => print_json(&document),
     };
     if let Some(report) = report {
         let title = format!("svclab why {}", arguments.names.join(" "));
-        let additions = Additions::of_why(answer(title, &text, &document)?, &cases);
+        let additions = Additions::of_why(
+            answer(title, &text(TerminalWidth::default()), &document)?,
+            &cases,
+        );
         let (reported, _) = reported_cases(recorded, true);
         report.write(additions, reported)?;
     }

@@ -1,25 +1,25 @@
 //! Implements `svclab bisect`.
 
 use super::sides::{Sides, load_sides};
-use crate::cli::args::{BisectArguments, BisectFormat, Common};
+use crate::cli::args::{BisectArguments, BisectFormat};
 use crate::cli::cases::explain::explain_sides;
 use crate::cli::cases::run::run_options;
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::run_interruptible;
-use crate::cli::output::{print, print_json, print_message, print_note};
+use crate::cli::output::{print, print_json, print_message, print_note, terminal_width};
 use crate::cli::progress::ProgressDisplay;
 use crate::cli::report_output::{ReportOutput, answer};
 use svclab_experiment::bisect::document::Trial;
 use svclab_experiment::bisect::{
     Bisection, Task, find, find_declarations, parallel_labs, requirements,
 };
-use svclab_report::Additions;
 use svclab_report::bisect::{render_progress, render_text, render_trial, render_trials};
+use svclab_report::{Additions, TerminalWidth};
 use svclab_runner::kernel::{KernelChoice, KernelSelector};
 use svclab_runner::results::RunError;
 
 /// Finds the differences that separate good from bad, and prints them.
-pub(crate) fn bisect(common: &Common, arguments: &BisectArguments) -> CommandResult {
+pub(crate) fn bisect(arguments: &BisectArguments) -> CommandResult {
     if arguments.kernels.choice() == KernelChoice::All {
         return Err(CliError::refused(
             "a bisection runs on one kernel",
@@ -27,7 +27,7 @@ pub(crate) fn bisect(common: &Common, arguments: &BisectArguments) -> CommandRes
         ));
     }
     let report = ReportOutput::start(arguments.report.as_deref())?;
-    let Sides { task, cases, lab } = load_sides(common, arguments)?;
+    let Sides { task, cases, lab } = load_sides(arguments)?;
     let mut found = run_interruptible(search(&task, arguments))??;
     let [good, bad] = cases;
     if let Some(lab) = &lab {
@@ -35,11 +35,12 @@ pub(crate) fn bisect(common: &Common, arguments: &BisectArguments) -> CommandRes
     }
     // An interruption while the report is made must not cost the answer.
     let printed = match arguments.format {
-        BisectFormat::Human => print(&render_text(&found)),
+        BisectFormat::Human => print(&render_text(&found, terminal_width())),
         BisectFormat::Json => print_json(&found),
     };
     if let Some(report) = report {
-        let text = format!("{}\n{}", render_text(&found), render_trials(&found));
+        let found_text = render_text(&found, TerminalWidth::default());
+        let text = format!("{found_text}\n{}", render_trials(&found));
         let answer = answer("svclab bisect".to_owned(), &text, &found)?;
         let options = run_options(None, false, arguments.kernels.choice());
         let sides = vec![(good, "good"), (bad, "bad")];

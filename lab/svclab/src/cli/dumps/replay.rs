@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::generated::{prepare_generated_lab, write_lab_with_results};
 use super::lab_file::contains_lab;
 use super::prepare::prepare_with_dumps;
-use crate::cli::args::{Common, ReplayArguments, ReplayFormat};
+use crate::cli::args::{ReplayArguments, ReplayFormat};
 use crate::cli::cases::explain::{case_journeys, explain_cases, render_text};
 use crate::cli::cases::labs::load_labs;
 use crate::cli::cases::run::run_options;
@@ -26,7 +26,7 @@ use svclab_scenario::Case;
 use svclab_scenario::lab::Probe;
 
 /// Builds dumped nodes in a lab, runs the probes and explains the results.
-pub(crate) fn replay(common: &Common, arguments: &ReplayArguments) -> CommandResult {
+pub(crate) fn replay(arguments: &ReplayArguments) -> CommandResult {
     let given = read_dump_arguments(&arguments.dumps, arguments.lenient)?;
     let is_lab = |name: &String| contains_lab(Path::new(name)).unwrap_or(true);
     if arguments.objects.iter().any(is_lab) {
@@ -36,7 +36,7 @@ pub(crate) fn replay(common: &Common, arguments: &ReplayArguments) -> CommandRes
                 "set `nodes: {NODE: {dump: PATH}}` in that lab",
             ));
         }
-        let prepared = prepare_in_lab(common, arguments, given)?;
+        let prepared = prepare_in_lab(arguments, given)?;
         return run_and_explain(arguments, prepared, arguments.probe.is_empty(), None);
     }
     let (prepared, lab) = prepare_generated_lab(arguments, &given, &HardwareAddresses::default())?;
@@ -56,11 +56,13 @@ pub(crate) fn replay(common: &Common, arguments: &ReplayArguments) -> CommandRes
 
 /// Prepares the case of a lab with its nodes replaced by the dumps.
 fn prepare_in_lab(
-    common: &Common,
     arguments: &ReplayArguments,
     given: Vec<DumpArgument>,
 ) -> Result<Prepared, CliError> {
-    let search = common.labs().with_outside(arguments.allow_outside);
+    let search = arguments
+        .source
+        .labs()
+        .with_outside(arguments.allow_outside);
     let labs = load_labs(&arguments.objects, search)?;
     let cases: Vec<(&SelectedLab, usize)> = labs
         .iter()

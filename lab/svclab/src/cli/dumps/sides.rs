@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::generated::prepare_generated_lab;
 use super::lab_file::contains_lab;
 use crate::cli::args::{
-    BisectArguments, Common, ReplayArguments, ReplayFormat, Selection, parse_source_and_target,
+    BisectArguments, ReplayArguments, ReplayFormat, Selection, parse_source_and_target,
 };
 use crate::cli::cases::labs::prepare_one_case;
 use crate::cli::error::CliError;
@@ -36,7 +36,7 @@ pub(crate) struct Sides {
 }
 
 /// Loads the sides of a bisection.
-pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, CliError> {
+pub(crate) fn load_sides(arguments: &BisectArguments) -> Result<Sides, CliError> {
     let names = [&arguments.good, &arguments.bad];
     let task = |[good, bad]: [Plan; 2], over, probe, not_tried| Task {
         good,
@@ -54,7 +54,7 @@ pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result
     };
     let probe = arguments.probe.clone();
     if let (Some(case), Some(node)) = (&arguments.case, &arguments.node) {
-        let (_, case) = load_case(common, case, arguments)?;
+        let (_, case) = load_case(case, arguments)?;
         let dumps = [
             read_dump(names[0], arguments)?,
             read_dump(names[1], arguments)?,
@@ -95,8 +95,8 @@ pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result
                     ));
                 }
             }
-            let (lab, good) = load_case(common, names[0], arguments)?;
-            let (bad_lab, bad) = load_case(common, names[1], arguments)?;
+            let (lab, good) = load_case(names[0], arguments)?;
+            let (bad_lab, bad) = load_case(names[1], arguments)?;
             let plans = [good.plan.clone(), bad.plan.clone()];
             let same = lab.cli_name == bad_lab.cli_name;
             Ok(Sides {
@@ -253,6 +253,7 @@ fn replay_arguments(arguments: &BisectArguments) -> Result<ReplayArguments, CliE
     Ok(ReplayArguments {
         dumps: vec![arguments.good.clone(), arguments.bad.clone()],
         objects: arguments.objects.clone(),
+        source: arguments.source.clone(),
         probe: vec![source_and_target],
         write: None,
         lenient: arguments.lenient,
@@ -266,19 +267,16 @@ fn replay_arguments(arguments: &BisectArguments) -> Result<ReplayArguments, CliE
 }
 
 /// Returns the single case that a name selects.
-fn load_case(
-    common: &Common,
-    name: &str,
-    arguments: &BisectArguments,
-) -> Result<(SelectedLab, Prepared), CliError> {
+fn load_case(name: &str, arguments: &BisectArguments) -> Result<(SelectedLab, Prepared), CliError> {
     let selection = Selection {
         names: vec![name.to_owned()],
+        source: arguments.source.clone(),
         max_wait: MaxWait::SETTLED,
         kube_proxy: None,
         allow_outside: arguments.allow_outside,
         kube_proxy_timeout: None,
     };
-    prepare_one_case(common, &selection, "compared")
+    prepare_one_case(&selection, "compared")
 }
 
 #[cfg(test)]
@@ -303,7 +301,7 @@ mod tests {
             let Command::Bisect(bisect) = &arguments.command else {
                 panic!("not bisect");
             };
-            let error = load_sides(&arguments.common, bisect).map(drop);
+            let error = load_sides(bisect).map(drop);
             let error = error.expect_err("the option is refused");
             format!("{error}\nhelp: {}", error.help().unwrap_or_default())
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::report::read_runs;
 use crate::cli::args::MergeArguments;
 use crate::cli::error::{CliError, CommandResult, Outcome};
-use crate::cli::output::{check_output, has_colour_on_stdout, is_read_by_runner};
+use crate::cli::output::{check_output, has_colour_on_stdout, is_read_by_runner, terminal_width};
 use svclab_diagnostic::files::write_file;
 use svclab_report::results::Document;
 use svclab_report::{Format, Options, merge as report_merge};
@@ -38,6 +38,7 @@ pub(crate) fn merge(arguments: &MergeArguments) -> CommandResult {
     } else {
         let options = Options {
             colour: has_colour_on_stdout(),
+            width: terminal_width(),
             is_read_by_runner: is_read_by_runner(),
             ..Options::default()
         };

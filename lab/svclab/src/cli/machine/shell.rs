@@ -3,15 +3,19 @@
 use std::path::Path;
 
 use crate::cli::command;
+use crate::cli::complete::script;
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::output::print;
 
 /// Prints a completion script.
 pub(crate) fn completions(shell: clap_complete::Shell) -> CommandResult {
-    // The generator panics if a write fails, so the script is written to memory first.
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command(), "svclab", &mut script);
-    print(&String::from_utf8_lossy(&script))?;
+    let script = script(shell).ok_or_else(|| {
+        CliError::refused(
+            format!("there is no completion for {shell}"),
+            "use bash, elvish, fish, powershell or zsh",
+        )
+    })?;
+    print(&script)?;
     Ok(Outcome::SUCCESS)
 }
 

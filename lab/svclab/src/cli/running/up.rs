@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::detach::{announce, run_detached};
 use super::ready_message::{describe_proxies, ready_message};
-use crate::cli::args::{Common, Selection, UpArguments};
+use crate::cli::args::{Selection, UpArguments};
 use crate::cli::cases::labs::prepare_one_case;
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on};
@@ -21,8 +21,8 @@ use svclab_runner::kernel::{
 use svclab_runner::run::Prepared;
 
 /// Builds one case and keeps it running.
-pub(crate) fn up(common: &Common, arguments: &UpArguments) -> CommandResult {
-    let case = load_case(common, arguments)?;
+pub(crate) fn up(arguments: &UpArguments) -> CommandResult {
+    let case = load_case(arguments)?;
     let directory = SocketDir::from_env()?;
     if arguments.detach && arguments.held.is_none() {
         return run_detached(&directory, &case.case.id);
@@ -31,7 +31,7 @@ pub(crate) fn up(common: &Common, arguments: &UpArguments) -> CommandResult {
 }
 
 /// Returns the single selected case.
-fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, CliError> {
+fn load_case(arguments: &UpArguments) -> Result<Prepared, CliError> {
     if arguments.kernels.choice() == KernelChoice::All {
         return Err(CliError::refused(
             "a lab runs on one kernel",
@@ -48,6 +48,7 @@ fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, CliEr
     }
     let selection = Selection {
         names: vec![arguments.name.clone()],
+        source: arguments.source.clone(),
         // The user may change a running lab, so its plan does not prove that an answer cannot
         // arrive.
         max_wait: MaxWait::SETTLED.limit.into(),
@@ -55,7 +56,7 @@ fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, CliEr
         allow_outside: arguments.allow_outside,
         kube_proxy_timeout: arguments.kube_proxy_timeout,
     };
-    let (_, case) = prepare_one_case(common, &selection, "started")?;
+    let (_, case) = prepare_one_case(&selection, "started")?;
     Ok(case)
 }
 
