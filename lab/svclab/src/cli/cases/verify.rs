@@ -21,7 +21,7 @@ use svclab_experiment::verify::{
 use svclab_report::verify::{changed_flows, render_text};
 use svclab_report::{Additions, Answer, TerminalWidth};
 use svclab_runner::kernel::Host;
-use svclab_runner::run::{InvalidLab, LabDirectory, LabResult, Prepared, RunOptions, SelectedLab};
+use svclab_runner::run::{InvalidLab, LabResult, LabSearch, Prepared, RunOptions, SelectedLab};
 
 /// Name of the directory with the table of flows, inside the directory of labs.
 const FLOW_TABLE: &str = "conformance";
@@ -143,11 +143,11 @@ fn select_pairs(
 /// Loads the named labs; without names, all labs and the table of flows.
 fn load_labs_and_flows(
     names: &[String],
-    directory: LabDirectory<'_>,
+    search: LabSearch<'_>,
 ) -> Result<Vec<LabResult>, CliError> {
-    let mut labs = load_each_lab(names, directory)?;
-    if names.is_empty() && directory.has_group(FLOW_TABLE) {
-        labs.extend(load_each_lab(&[FLOW_TABLE.to_owned()], directory)?);
+    let mut labs = load_each_lab(names, search)?;
+    if names.is_empty() && search.directory.has_group(FLOW_TABLE) {
+        labs.extend(load_each_lab(&[FLOW_TABLE.to_owned()], search)?);
     }
     Ok(labs)
 }

@@ -33,11 +33,11 @@ use svclab_scenario::expectation::ProbeExpectation;
 
 /// Finds changes that fix the selected cases, and prints them.
 pub(crate) fn find_fixes(arguments: &WhyArguments) -> CommandResult {
-    let search = arguments
+    let places = arguments
         .source
         .labs()
         .with_outside(arguments.allow_outside);
-    let labs = load_each_lab(&arguments.names, search)?;
+    let labs = load_each_lab(&arguments.names, places)?;
     // Errors of invalid labs are already printed.
     let mut invalid = labs.iter().filter_map(|lab| lab.as_ref().err());
     let mut worst = invalid.next().map(|wrong| wrong.error.kind);

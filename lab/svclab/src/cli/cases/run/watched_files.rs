@@ -59,7 +59,8 @@ pub(super) fn files_of(arguments: &RunArguments) -> WatchedFiles {
         add_file(&mut files, program);
     }
     // A file that is missing at the moment may be in a directory that is already watched.
-    for lab in select_labs_each(&selection.names, directory)
+    let search = directory.with_outside(selection.allow_outside);
+    for lab in select_labs_each(&selection.names, search)
         .into_iter()
         .flatten()
     {
