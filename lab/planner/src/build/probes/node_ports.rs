@@ -6,6 +6,7 @@ use crate::cluster::{Cluster, Node, ObjectName};
 use svclab_model::plan::{ProbeProtocol, Target};
 use svclab_rules::objects::{PortSpec, Service};
 use svclab_ruleset::Protocol;
+use svclab_scenario::lab::{ByHand, Leftovers};
 
 /// Maximum number of node ports in a message.
 const MAX_LISTED: usize = 8;
@@ -36,10 +37,9 @@ pub(super) fn may_serve(
     protocol: ProbeProtocol,
 ) -> bool {
     let has_other_rules = cluster.has_dumps
-        || cluster
-            .nodes
-            .iter()
-            .any(|node| node.by_hand != Default::default() || node.leftovers != Default::default());
+        || cluster.nodes.iter().any(|node| {
+            node.by_hand != ByHand::default() || node.leftovers != Leftovers::default()
+        });
     let is_health_port = |service: &Service| service.health_check_node_port == Some(target.port);
     let serves = |service: &Service, port: &PortSpec| {
         is_same(port.protocol, protocol)

@@ -96,7 +96,7 @@ impl Nodes {
         let mut nodes = fields.iter().filter_map(|path| workload.tree.node_at(path));
         let span = nodes
             .next()
-            .map_or(name_span(&workload.tree), |node| node.head_span());
+            .map_or(name_span(&workload.tree), Tree::head_span);
         Err(
             Diagnostic::warning(format!("{workload} has no pods: no node can run them"))
                 .with_position(span, "")

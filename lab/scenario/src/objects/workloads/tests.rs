@@ -287,8 +287,8 @@ fn invalid_workloads_are_refused() {
         .iter()
         .map(|(part, replacement)| {
             assert!(valid.contains(part), "{part}");
-            let changed = valid.replacen(part, replacement, 1);
-            format!("{replacement}\n{}", load_diagnostics(&lab_with(&[changed])))
+            let broken = valid.replacen(part, replacement, 1);
+            format!("{replacement}\n{}", load_diagnostics(&lab_with(&[broken])))
         })
         .collect();
     insta::assert_snapshot!(seen.join("\n\n"));
