@@ -81,8 +81,9 @@ fn without_varying_parts(line: &str) -> String {
     line[..time.unwrap_or(line.len())].to_owned()
 }
 
-/// Returns the lines of an explanation without kernel releases, ports that the kernel chose, and
-/// the width of columns, which depends on these ports.
+/// Returns the lines of an explanation without kernel releases, ports that the kernel chose, the
+/// width of columns, which depends on these ports, and the number of packets that are not shown: a
+/// busy machine ends a probe late, after more retransmissions.
 fn explanation_lines(text: &str) -> Vec<String> {
     let without_ports = |word: &str| match word.split_once(':') {
         Some((address, port))
@@ -95,6 +96,9 @@ fn explanation_lines(text: &str) -> Vec<String> {
     };
     let lines = text.lines().map(|line| {
         let line = line.split(", on ").next().unwrap_or(line);
+        if line.trim_start().starts_with("and ") && line.contains(" more packets (-v") {
+            return "and N more packets".to_owned();
+        }
         let words = line.split_whitespace().map(without_ports);
         words.collect::<Vec<_>>().join(" ")
     });
