@@ -412,10 +412,11 @@ fn read_sysctl(path: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Returns how to permit user namespaces, if a sysctl forbids them. With the restriction of `AppArmor`, the
-/// kernel creates the namespace but refuses its capabilities: the first refused step is the map of
-/// the users, or a later one (Ubuntu since 23.10, profile `unprivileged_userns`). Root of the machine
-/// is not restricted.
+/// Returns how to permit user namespaces, if a sysctl forbids them.
+///
+/// The restriction of `AppArmor` is special: the kernel creates the namespace but refuses its
+/// capabilities. The first refused step is the map of the users, or a later one (Ubuntu since 23.10,
+/// profile `unprivileged_userns`). Root of the machine is not restricted.
 fn restriction(read: impl Fn(&str) -> String) -> Option<&'static str> {
     if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
         Some("run `sysctl -w kernel.unprivileged_userns_clone=1` as root, or run svclab as root")

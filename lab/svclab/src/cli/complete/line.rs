@@ -87,6 +87,6 @@ mod tests {
             cases("svclab bisect --good=clb-hairpin --bad local-ingress --probe no-lab - "),
             ["clb-hairpin", "local-ingress"]
         );
-        assert_eq!(cases("svclab"), [String::new(); 0]);
+        assert_eq!(cases("svclab"), Vec::<String>::new());
     }
 }

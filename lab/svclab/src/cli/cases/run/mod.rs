@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &RunArguments) -> CommandResult {
     let withholds = certifier.is_some();
     let mut ended = block_on(async {
         let mut interrupts = Interrupts::listen();
-        round.run(withholds, &mut interrupts).await
+        Box::pin(round.run(withholds, &mut interrupts)).await
     })?;
     // At this point, all resources of the run are released, so the certificate can list leftovers.
     if let (Ok(duration), Some(certifier)) = (&ended.printed, certifier) {

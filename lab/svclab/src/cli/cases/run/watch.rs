@@ -20,12 +20,14 @@ const QUIET_TIME: Duration = Duration::from_millis(100);
 pub(super) async fn run_repeatedly(arguments: &RunArguments) -> CommandResult {
     check_arguments(arguments)?;
     let mut interrupts = Interrupts::listen();
-    let mut watcher = Watcher::new().map_err(watch_error)?;
+    let mut watcher = Watcher::new().map_err(|error| watch_error(&error))?;
     let mut before: Option<Statuses> = None;
     let mut outcome = None;
     loop {
         // Files are watched before they are read, so that no change is missed.
-        watcher.add(files_of(arguments)).map_err(watch_error)?;
+        watcher
+            .add(files_of(arguments))
+            .map_err(|error| watch_error(&error))?;
         let round = Round::prepare(arguments);
         if round.is_ok() && watcher.is_empty() {
             return Err(CliError::refused(
@@ -34,7 +36,7 @@ pub(super) async fn run_repeatedly(arguments: &RunArguments) -> CommandResult {
             ));
         }
         let ended = match round {
-            Ok(round) => Ok(round.run(false, &mut interrupts).await),
+            Ok(round) => Ok(Box::pin(round.run(false, &mut interrupts)).await),
             Err(error) => Err(error),
         };
         match ended.and_then(|round| finish(round, arguments, &mut before)) {
@@ -60,7 +62,7 @@ pub(super) async fn run_repeatedly(arguments: &RunArguments) -> CommandResult {
         let changed = tokio::select! {
             biased;
             () = interrupts.next() => return Ok(outcome.unwrap_or(Outcome::SUCCESS)),
-            changed = watcher.changed(QUIET_TIME) => changed.map_err(watch_error)?,
+            changed = watcher.changed(QUIET_TIME) => changed.map_err(|error| watch_error(&error))?,
         };
         if !arguments.quiet {
             print_message(format_args!("\nchanged: {}", changed.join(", ")));
@@ -105,7 +107,7 @@ fn check_arguments(arguments: &RunArguments) -> Result<(), CliError> {
     Ok(())
 }
 
-fn watch_error(error: std::io::Error) -> CliError {
+fn watch_error(error: &std::io::Error) -> CliError {
     CliError::refused(
         format!("cannot watch the files of the labs: {error}"),
         "end other programs that watch files, or raise fs.inotify.max_user_instances",

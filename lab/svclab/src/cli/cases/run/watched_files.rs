@@ -278,13 +278,13 @@ impl Watcher {
         let (existing, directories) = self.watches.get(&event.wd)?;
         let is_watched = |directory: &PathBuf| {
             let below = directory.strip_prefix(existing).unwrap_or(directory);
-            match below.components().find(|part| *part != Component::CurDir) {
+            let mut parts = below.components().filter(|part| *part != Component::CurDir);
+            if let Some(next) = parts.next() {
                 // A missing directory, or one above it, may be there now.
-                Some(next) => next.as_os_str() == name,
-                None => {
-                    let mut files = self.files.iter();
-                    files.any(|(of, names)| of == directory && names.contains(name))
-                }
+                next.as_os_str() == name
+            } else {
+                let mut files = self.files.iter();
+                files.any(|(of, names)| of == directory && names.contains(name))
             }
         };
         directories.iter().any(is_watched).then(|| {
