@@ -250,7 +250,7 @@ fn run_invalid_lab_is_in_junit_with_file_and_line() {
     assert_eq!((report.tests, report.errors), (6, 3), "{text}");
     let mut places = Vec::new();
     for suite in &report.test_suites {
-        let file = suite.extra.get("file").map(|file| file.as_str());
+        let file = suite.extra.get("file").map(quick_junit::XmlString::as_str);
         places.push(format!(
             "{}: {}",
             suite.name.as_str(),
@@ -260,7 +260,7 @@ fn run_invalid_lab_is_in_junit_with_file_and_line() {
             let TestCaseStatus::NonSuccess { description, .. } = &case.status else {
                 continue;
             };
-            let description = description.as_ref().map(|text| text.as_str());
+            let description = description.as_ref().map(quick_junit::XmlString::as_str);
             let lines = description.into_iter().flat_map(str::lines);
             let place = lines.filter(|line| line.starts_with("see: "));
             places.extend(place.map(|line| format!("  {} {line}", case.name.as_str())));
