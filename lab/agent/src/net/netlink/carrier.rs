@@ -1,10 +1,9 @@
 //! Waits until interfaces that are up carry packets.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt as _;
-use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage, State};
+use netlink_packet_route::link::{LinkAttribute, State};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
 use tokio::time::timeout;
@@ -77,74 +76,37 @@ impl NamespaceNetlink {
             LinkKind::Bridge => bridged && has_port(plan, namespaces, &link.name),
             LinkKind::Vxlan { .. } | LinkKind::Dummy => false,
         };
-        let expected: Vec<(u32, &Link)> = plan
-            .links
-            .iter()
-            .filter(carries)
-            .map(|link| Ok((self.index(plan, &link.name)?, link)))
-            .collect::<Result<_, Failure>>()?;
-        if expected.is_empty() {
-            return Ok(());
-        }
-        let begun = Instant::now();
         let mut changes = None;
-        loop {
-            let step = "query its interfaces";
-            let up = self.links_up().await.in_step(&plan.name, step)?;
-            let mut missing = None;
-            for (index, link) in expected.iter().filter(|(index, _)| !up.contains(index)) {
-                if !self.is_up(*index).await.in_step(&plan.name, step)? {
-                    missing = Some(link);
+        for link in plan.links.iter().filter(carries) {
+            let index = self.index(plan, &link.name)?;
+            let begun = Instant::now();
+            let step = format_args!("query interface {}", link.name);
+            while !self.is_up(index).await.in_step(&plan.name, step)? {
+                if begun.elapsed() > CARRIER_TIMEOUT {
+                    return Err(failure::bug(format!(
+                        "{} in {} is set up, but its operational state is not up",
+                        link.name, plan.name
+                    )));
+                }
+                match &changes {
+                    // The state may have changed since the query.
+                    None => changes = Some(LinkChanges::subscribe(ns, &plan.name)?),
+                    Some(changes) => changes.wait().await,
                 }
             }
-            let Some(link) = missing else {
-                return Ok(());
-            };
-            if begun.elapsed() > CARRIER_TIMEOUT {
-                return Err(failure::bug(format!(
-                    "{} in {} is set up, but its operational state is not up",
-                    link.name, plan.name
-                )));
-            }
-            match &changes {
-                // The state may have changed since the query.
-                None => changes = Some(LinkChanges::subscribe(ns, &plan.name)?),
-                Some(changes) => changes.wait().await,
-            }
         }
+        Ok(())
     }
 
-    /// Whether the operational state of an interface is up. Since Linux v6.8, the query of a single
-    /// interface first updates its state (`net/core/rtnetlink.c`, `rtnl_getlink`).
+    /// Whether the kernel reports the operational state `up` for an interface.
     async fn is_up(&self, index: u32) -> Result<bool, rtnetlink::Error> {
         let mut found = self.handle.link().get().match_index(index).execute();
         let link = found.try_next().await?;
-        Ok(link.is_some_and(|link| is_operational(&link)))
-    }
-
-    /// Returns the indexes of the interfaces whose operational state is up.
-    async fn links_up(&self) -> Result<HashSet<u32>, rtnetlink::Error> {
-        let mut up = HashSet::new();
-        let mut links = self.handle.link().get();
-        let without_counters = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
-        links.message_mut().attributes.push(without_counters);
-        let mut links = links.execute();
-        // The kernel's answer is read to its end.
-        while let Some(link) = links.try_next().await? {
-            if link
-                .attributes
+        Ok(link.is_some_and(|link| {
+            link.attributes
                 .contains(&LinkAttribute::OperState(State::Up))
-            {
-                up.insert(link.header.index);
-            }
-        }
-        Ok(up)
+        }))
     }
-}
-
-fn is_operational(link: &LinkMessage) -> bool {
-    let state = LinkAttribute::OperState(State::Up);
-    link.attributes.contains(&state)
 }
 
 /// Whether a bridge has a port that can carry packets.
