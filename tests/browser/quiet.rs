@@ -33,8 +33,7 @@ pub fn assert_quiet(browser: &Browser, page: &str) {
     let requests: Vec<Value> = events
         .iter()
         .filter_map(|event| {
-            let event = event["message"].as_str()?;
-            let event: Value = serde_json::from_str(event).ok()?;
+            let event: Value = serde_json::from_str(&event.message).ok()?;
             let event = &event["message"];
             let is_request = event["method"] == "Network.requestWillBeSent";
             is_request.then(|| event["params"].clone())

@@ -1,11 +1,9 @@
-//! Client of the `WebDriver` protocol: starts chromedriver, and controls headless Chromium.
+//! Starts chromedriver, and controls headless Chromium through `thirtyfour`.
 //!
-//! Commands are requests with a JSON body to chromedriver on 127.0.0.1, and each answer is JSON.
-//! Without a client crate, the tests need no further dependencies: fantoccini depends on `webdriver`,
-//! whose licence MPL-2.0 is not in `deny.toml`.
+//! The tests are not asynchronous, so each method waits for its command.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::future::Future;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -15,6 +13,12 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use svclab_test_support::processes::descendants;
 use tempfile::TempDir;
+use thirtyfour::error::WebDriverResult;
+use thirtyfour::{
+    BrowserLogEntry, CapabilitiesHelper as _, ChromiumLikeCapabilities as _, DesiredCapabilities,
+    LoggingPrefsLogLevel, WebDriver, WebElement,
+};
+use tokio::runtime::{Builder, Runtime};
 
 /// Maximum time for a command. A busy machine needs seconds to start Chromium.
 const MAX_COMMAND_TIME: Duration = Duration::from_mins(3);
@@ -24,6 +28,19 @@ const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// Line of chromedriver that ends with its port.
 const STARTED: &str = "was started successfully on port ";
+
+/// Arguments of Chromium.
+const ARGUMENTS: [&str; 7] = [
+    "--headless=new",
+    // Tests run as root, and in containers without user namespaces.
+    "--no-sandbox",
+    "--disable-gpu",
+    // The width of a page is that of the window.
+    "--hide-scrollbars",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+];
 
 /// Running chromedriver.
 #[derive(Debug)]
@@ -54,58 +71,6 @@ impl Driver {
             port: port.expect("chromedriver prints its port"),
         }
     }
-
-    /// Sends a command. `path` begins after `/session`. Returns the value of the answer, or the error
-    /// message of chromedriver.
-    fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
-        let body = if method == "POST" {
-            body.to_string()
-        } else {
-            String::new()
-        };
-        let request = format!(
-            "{method} /session{path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n\
-             Content-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\n\r\n{body}",
-            self.port,
-            body.len()
-        );
-        let answer = self.exchange(&request);
-        let (status, body) = answer.map_err(|error| format!("{method} {path}: {error}"))?;
-        let mut answer: Value =
-            serde_json::from_slice(&body).map_err(|error| format!("{status}: {error}"))?;
-        let value = answer["value"].take();
-        if status.starts_with("HTTP/1.1 200 ") {
-            Ok(value)
-        } else {
-            let message = value["message"].as_str().unwrap_or(&status);
-            Err(format!("{method} {path}: {message}"))
-        }
-    }
-
-    /// Sends a request, and returns the status line and the body of the answer. chromedriver states
-    /// the length of each body, and leaves the connection open.
-    fn exchange(&self, request: &str) -> io::Result<(String, Vec<u8>)> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(MAX_COMMAND_TIME))?;
-        stream.write_all(request.as_bytes())?;
-        let mut answer = BufReader::new(stream);
-        let mut status = String::new();
-        answer.read_line(&mut status)?;
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            answer.read_line(&mut line)?;
-            let Some((name, value)) = line.split_once(':') else {
-                break;
-            };
-            if name.eq_ignore_ascii_case("content-length") {
-                length = value.trim().parse().map_err(io::Error::other)?;
-            }
-        }
-        let mut body = vec![0; length];
-        answer.read_exact(&mut body)?;
-        Ok((status, body))
-    }
 }
 
 impl Drop for Driver {
@@ -124,42 +89,27 @@ impl Drop for Driver {
 /// Chromium with a profile of its own. It ends when the value is dropped.
 #[derive(Debug)]
 pub struct Browser<'d> {
-    driver: &'d Driver,
-    session: String,
+    runtime: Runtime,
+    session: WebDriver,
     _profile: TempDir,
+    _driver: &'d Driver,
 }
 
 impl<'d> Browser<'d> {
     /// Starts Chromium with an empty page and empty logs.
     pub fn start(driver: &'d Driver) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
         let profile = tempfile::tempdir().expect("a directory");
-        let arguments = [
-            "--headless=new".to_owned(),
-            // Tests run as root, and in containers without user namespaces.
-            "--no-sandbox".to_owned(),
-            "--disable-gpu".to_owned(),
-            // The width of a page is that of the window.
-            "--hide-scrollbars".to_owned(),
-            "--disable-dev-shm-usage".to_owned(),
-            "--no-first-run".to_owned(),
-            "--disable-background-networking".to_owned(),
-            format!("--user-data-dir={}", profile.path().display()),
-        ];
-        let capabilities = json!({"capabilities": {"alwaysMatch": {
-            "browserName": "chrome",
-            "goog:chromeOptions": {"args": arguments},
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-            "timeouts": {"script": MAX_WAIT.as_millis(), "pageLoad": MAX_COMMAND_TIME.as_millis()},
-            // An open dialog fails the next command.
-            "unhandledPromptBehavior": "dismiss and notify",
-        }}});
-        let session = driver.send("POST", "", &capabilities);
-        let session = session.unwrap_or_else(|error| panic!("Chromium does not start: {error}"));
-        let session = session["sessionId"].as_str().expect("a session");
+        let address = format!("http://127.0.0.1:{}", driver.port);
+        let capabilities = capabilities(&profile).expect("JSON");
+        let session = WebDriver::builder(address, capabilities).request_timeout(MAX_COMMAND_TIME);
+        let session = runtime.block_on(session.connect());
         let browser = Self {
-            driver,
-            session: session.to_owned(),
+            session: session.unwrap_or_else(|error| panic!("Chromium does not start: {error}")),
+            runtime,
             _profile: profile,
+            _driver: driver,
         };
         // The first page of Chromium makes requests of its own.
         browser.open("about:blank");
@@ -167,40 +117,37 @@ impl<'d> Browser<'d> {
         browser
     }
 
-    /// Sends a command of the session.
+    /// Waits for the result of a command.
     #[track_caller]
-    fn post(&self, path: &str, body: &Value) -> Value {
-        let path = format!("/{}/{path}", self.session);
-        let answer = self.driver.send("POST", &path, body);
-        answer.unwrap_or_else(|error| panic!("{error}"))
+    fn wait<T>(&self, command: impl Future<Output = WebDriverResult<T>>) -> T {
+        let result = self.runtime.block_on(command);
+        result.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Opens an address, and waits until its page is loaded.
     #[track_caller]
     pub fn open(&self, address: &str) {
-        self.post("url", &json!({"url": address}));
+        self.wait(self.session.goto(address));
     }
 
     /// Returns to the previous entry of the history.
     #[track_caller]
     pub fn go_back(&self) {
-        self.post("back", &json!({}));
+        self.wait(self.session.back());
     }
 
     /// Opens the next entry of the history.
     #[track_caller]
     pub fn go_forward(&self) {
-        self.post("forward", &json!({}));
+        self.wait(self.session.forward());
     }
 
     /// Runs the body of a function in the page, and returns its result. `arguments` contains the
     /// arguments. A promise is awaited.
     #[track_caller]
     pub fn run(&self, script: &str, arguments: &[Value]) -> Value {
-        self.post(
-            "execute/sync",
-            &json!({"script": script, "args": arguments}),
-        )
+        let result = self.wait(self.session.execute(script, arguments));
+        result.json().clone()
     }
 
     /// Waits until an expression in the page is true. The page tests it before each frame.
@@ -214,9 +161,8 @@ impl<'d> Browser<'d> {
                test(); \
              }});"
         );
-        let path = format!("/{}/execute/sync", self.session);
-        let body = json!({"script": script, "args": arguments});
-        if let Err(error) = self.driver.send("POST", &path, &body) {
+        let result = self.session.execute(script, arguments);
+        if let Err(error) = self.runtime.block_on(result) {
             panic!("not true: {expression} with {arguments:?}: {error}");
         }
     }
@@ -224,39 +170,28 @@ impl<'d> Browser<'d> {
     /// Scrolls to an element that a script returned, and clicks it.
     #[track_caller]
     pub fn click(&self, element: &Value) {
-        let id = element
-            .as_object()
-            .and_then(|element| element.values().next());
-        let id = id.and_then(Value::as_str);
-        let id = id.unwrap_or_else(|| panic!("no element: {element}"));
-        self.post(&format!("element/{id}/click"), &json!({}));
+        let handle = self.session.handle().clone();
+        let element = WebElement::from_json(element.clone(), handle)
+            .unwrap_or_else(|error| panic!("no element: {element}: {error}"));
+        self.wait(element.click());
     }
 
     /// Presses and releases each key, in the element that has the focus.
     #[track_caller]
     pub fn press_keys(&self, keys: &str) {
-        let actions: Vec<Value> = keys
-            .chars()
-            .flat_map(|key| ["keyDown", "keyUp"].map(|event| json!({"type": event, "value": key})))
-            .collect();
-        let keyboard = json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]});
-        self.post("actions", &keyboard);
+        self.wait(self.session.action_chain().send_keys(keys).perform());
     }
 
     /// Returns the new entries of a log: `browser` for the console, `performance` for the network.
     #[track_caller]
-    pub fn take_log(&self, kind: &str) -> Vec<Value> {
-        let entries = self.post("se/log", &json!({"type": kind}));
-        entries.as_array().cloned().expect("a list")
+    pub fn take_log(&self, kind: &str) -> Vec<BrowserLogEntry> {
+        self.wait(self.session.get_log(kind))
     }
 
     /// Runs a command of the Chrome `DevTools` Protocol.
     #[track_caller]
     pub fn run_devtools(&self, command: &str, parameters: &Value) -> Value {
-        self.post(
-            "goog/cdp/execute",
-            &json!({"cmd": command, "params": parameters}),
-        )
+        self.wait(self.session.cdp().send_raw(command, parameters))
     }
 
     /// Returns a PNG of the whole page.
@@ -277,7 +212,25 @@ impl<'d> Browser<'d> {
 impl Drop for Browser<'_> {
     fn drop(&mut self) {
         // An error here must not hide the failure of a test.
-        let path = format!("/{}", self.session);
-        let _ = self.driver.send("DELETE", &path, &Value::Null);
+        let _ = self.runtime.block_on(self.session.clone().quit());
     }
+}
+
+/// Returns the capabilities of a browser with this profile.
+fn capabilities(profile: &TempDir) -> WebDriverResult<thirtyfour::ChromeCapabilities> {
+    let mut capabilities = DesiredCapabilities::chrome();
+    for argument in ARGUMENTS {
+        capabilities.add_arg(argument)?;
+    }
+    capabilities.add_arg(&format!("--user-data-dir={}", profile.path().display()))?;
+    for log in ["browser", "performance"] {
+        capabilities.set_logging_prefs(log, LoggingPrefsLogLevel::All)?;
+    }
+    let timeouts = json!({
+        "script": MAX_WAIT.as_millis(), "pageLoad": MAX_COMMAND_TIME.as_millis(),
+    });
+    capabilities.set("timeouts", timeouts)?;
+    // An open dialog fails the next command.
+    capabilities.set("unhandledPromptBehavior", "dismiss and notify")?;
+    Ok(capabilities)
 }
