@@ -73,19 +73,33 @@ pub fn write_screenshots(shared: &Shared, layout: Layout) {
         for case in &cases {
             case.open(&browser);
             view.apply(&browser);
-            // The packets of the first connection, with the rules of the last hop of each.
+            // The packets of the first connection, with the rules of the last hop of each, and the
+            // headers of the first.
             browser.run(
                 "const shown = [...document.querySelectorAll('.case')]
                    .find((each) => each.checkVisibility());
                  const connection = shown.querySelector('details.connection');
-                 const hops = connection?.querySelectorAll('.hop:last-child') ?? [];
-                 for (const each of [connection, ...hops]) {
+                 const packets = [...connection?.querySelectorAll('.packet') ?? []];
+                 const hops = packets.map((packet) => [...packet.querySelectorAll('.hop')].pop());
+                 const bytes = packets[0]?.querySelectorAll('.bytes') ?? [];
+                 for (const each of [connection, ...hops, ...bytes]) {
                    each?.setAttribute('open', '');
                  }",
                 &[],
             );
             write(case.lab());
         }
+    }
+}
+
+/// Writes pictures of the open page in every view.
+pub fn write_screenshot(browser: &Browser, page: &str) {
+    let directory = screenshots();
+    fs::create_dir_all(&directory).expect("a directory");
+    for view in View::ALL {
+        view.apply(browser);
+        let name = format!("{page}-{}-{}.png", view.width, view.theme);
+        fs::write(directory.join(name), browser.screenshot()).expect("a file");
     }
 }
 
