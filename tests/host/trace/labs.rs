@@ -9,6 +9,7 @@ use svclab_journey::journey::{Kind, PathEnd, journeys};
 use svclab_judge::{AddressBook, Explainer};
 use svclab_model::plan::{EvidenceRequest, Namespace};
 use svclab_report::journey::JourneyRenderer;
+use svclab_ruleset::input::Input;
 use svclab_test_support::cases::{prepare_case, prepare_cases};
 use svclab_test_support::evidence::accounting::account_for_packets;
 use svclab_test_support::evidence::single_stage;
@@ -59,6 +60,51 @@ fn journey_retransmitted_replies_have_own_matches() {
             assert_eq!(dropped, 1, "{answer:#?}");
         }
     });
+}
+
+/// Rules of nftables, of which one has a counter.
+const COUNTED: &str = "table inet own {
+	chain before {
+		type filter hook prerouting priority -300; policy accept;
+		tcp dport 80 counter accept
+	}
+
+	chain after {
+		type filter hook postrouting priority 300; policy accept;
+		meta l4proto tcp accept
+	}
+}
+";
+
+#[test]
+fn journey_nft_rule_has_packets_of_its_counter() {
+    let mut plan = prepare_case("service-changes/version=v1.30,mode=nftables").plan;
+    plan.truncate_stages(1);
+    plan.stages[0].probes.retain(|probe| probe.name == "call");
+    plan.stages[0].probes[0].connections = 1;
+    plan.evidence = EvidenceRequest::everything(&plan);
+    for node in &mut plan.namespaces {
+        if node.name.starts_with("node-") {
+            node.nft = Input::from_text(node.nft.text().to_owned() + COUNTED);
+        }
+    }
+    let evidence = probe_plan(plan.clone());
+    let journeys = journeys(&plan, &plan.stages[0].probes, &evidence);
+    let packets = journeys.iter().flat_map(|journey| &journey.packets);
+    let matches = packets
+        .flat_map(|packet| &packet.hops)
+        .flat_map(|hop| &hop.matches);
+    let of_rule = |chain: &str| {
+        matches
+            .clone()
+            .find(|step| step.table == "inet own" && step.chain == chain && step.number == Some(1))
+    };
+    let counted = of_rule("before").expect("the packet matches the rule");
+    let text = counted.rule.as_deref();
+    assert_eq!(text, Some("tcp dport 80 counter accept"), "{counted:?}");
+    assert!(counted.packets > Some(0), "{counted:?}");
+    let uncounted = of_rule("after").expect("the packet matches the rule");
+    assert_eq!(uncounted.packets, None, "{uncounted:?}");
 }
 
 /// No host answers for this neighbor: packets to it wait 3 s on its node.

@@ -110,7 +110,7 @@ pub(crate) async fn read_nft(
         .iter()
         .filter(|met| met.namespace == name && met.backend == Backend::Nft)
         .find(|met| met.inet || !is_printed(met))?;
-    list_nft(ns, name, &["-a", "-s", "list", "ruleset"]).await
+    list_nft(ns, name, &["-a", "list", "ruleset"]).await
 }
 
 /// Returns the output of `nft list ruleset` if a namespace with rules has a table of the family
@@ -126,7 +126,7 @@ pub(crate) async fn read_device_tables(ns: &NetNs, plan: &Namespace) -> Option<S
     if chains.trim().is_empty() {
         return None;
     }
-    list_nft(ns, &plan.name, &["-a", "-s", "list", "ruleset"]).await
+    list_nft(ns, &plan.name, &["-a", "list", "ruleset"]).await
 }
 
 async fn list_nft(ns: &NetNs, name: &str, arguments: &[&str]) -> Option<String> {

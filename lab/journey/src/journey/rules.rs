@@ -11,6 +11,7 @@ use svclab_model::evidence::{AddressPair, StageEvidence, TraceEvent};
 use svclab_model::plan::Backend;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{IptablesRules, Rule};
+use svclab_ruleset::nft;
 use svclab_ruleset::text::Text;
 
 /// Index of the rules and sets of all namespaces, as read back from the kernel.
@@ -116,10 +117,11 @@ impl<'e> RuleIndex<'e> {
         let chain = listing.and_then(|listing| listing.chain(event));
         let table = listing.and_then(|listing| listing.table(event));
         let rule = number.and_then(|number| nftables::rule(chain?, number));
+        let (rule, packets) = rule.map(nft::Rule::split_counter).unzip();
         let target = end
             .map(str::to_owned)
-            .or_else(|| nftables::target(rule, event.verdict.as_ref()));
-        let entries = match (table, rule) {
+            .or_else(|| nftables::target(rule.as_ref(), event.verdict.as_ref()));
+        let entries = match (table, &rule) {
             (Some(table), Some(rule)) => {
                 nftables::matching_entries(table, &rule.text, &packet, event.verdict.as_ref())
             }
@@ -133,11 +135,10 @@ impl<'e> RuleIndex<'e> {
             table: format!("{family} {}", event.table),
             chain: event.chain.clone(),
             number,
-            rule: rule.map(ToString::to_string),
+            rule: rule.as_ref().map(ToString::to_string),
             entries,
             service,
-            // nft lists the rules without the values of counters.
-            packets: None,
+            packets: packets.flatten(),
             flow: packet.flow,
             mark: event.mark,
             dropped: event.verdict == Some(RuleVerdict::Drop) || is_drop_target,

@@ -55,7 +55,7 @@ pub struct StageEvidence {
     pub counters: BTreeMap<String, BTreeMap<String, i64>>,
     /// Output of `iptables-save -c` after the probes.
     pub rules: Vec<SavedRules>,
-    /// Output of `nft -a -s list ruleset` after the probes, by namespace. Present if packets
+    /// Output of `nft -a list ruleset` after the probes, by namespace. Present if packets
     /// matched rules that no iptables program prints.
     #[serde(
         default,

@@ -3,6 +3,7 @@
 mod batches;
 mod canonical;
 mod chain;
+mod counter;
 mod elements;
 mod first_lines;
 mod meaning;

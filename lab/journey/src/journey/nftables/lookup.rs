@@ -68,7 +68,7 @@ pub(crate) fn matching_entries(
             let entry = table.set(name).and_then(|set| find_entry(set, &key));
             found.push(entry.map_or_else(
                 || format!("{name} {}", key.join(" . ")),
-                |entry| format!("{name} {entry}"),
+                |entry| format!("{name} {}", without_options(entry)),
             ));
         }
         rest = after;
@@ -96,13 +96,24 @@ fn key<'w, 't>(
     }
 }
 
+/// Returns an entry without its timeout, the rest of the timeout, and its counter.
+fn without_options(entry: &Element) -> Element {
+    Element {
+        key: entry.bare_key().to_owned(),
+        ..entry.clone()
+    }
+}
+
 /// Returns the entry of a set that contains the key.
 fn find_entry<'s>(set: &'s Set, key: &[String]) -> Option<&'s Element> {
     let whole = key.join(" . ");
-    let same = set.elements.iter().find(|element| element.key == whole);
+    let same = set
+        .elements
+        .iter()
+        .find(|element| element.bare_key() == whole);
     same.or_else(|| {
         set.elements.iter().find(|element| {
-            let parts: Vec<&str> = element.key.split(" . ").collect();
+            let parts: Vec<&str> = element.bare_key().split(" . ").collect();
             parts.len() == key.len()
                 && parts
                     .iter()
@@ -114,8 +125,6 @@ fn find_entry<'s>(set: &'s Set, key: &[String]) -> Option<&'s Element> {
 
 /// Whether a value equals one part of an entry, or lies in its range or network.
 fn is_within(part: &str, value: &str) -> bool {
-    // An entry with a timeout has the timeout after its key.
-    let part = part.split(' ').next().unwrap_or_default();
     if part == value {
         return true;
     }
@@ -199,7 +208,7 @@ table ip kube-proxy {
 
 	set ips {
 		type ipv4_addr
-		elements = { 10.96.0.1 timeout 3h }
+		elements = { 10.96.0.1 timeout 3h expires 2h59m counter packets 3 bytes 180 }
 	}
 }
 ";
@@ -225,7 +234,7 @@ table ip kube-proxy {
         );
         assert_eq!(
             entries("ip daddr @ips meta l4proto . th dport vmap @ports"),
-            ["ips 10.96.0.1 timeout 3h", "ports tcp . 80"]
+            ["ips 10.96.0.1", "ports tcp . 80"]
         );
         assert_eq!(
             entries("ip daddr . meta l4proto . th dport . ip saddr @allowed return"),

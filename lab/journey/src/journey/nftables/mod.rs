@@ -1,5 +1,5 @@
 //! Reads native nftables rules, which iptables cannot print, from the output of
-//! `nft -a -s list ruleset`.
+//! `nft -a list ruleset`.
 
 mod lookup;
 mod service;
