@@ -1,4 +1,5 @@
-//! The capture of a case contains the packets of its evidence, and tshark can read it.
+//! The capture of a case contains the packets of its evidence, and tshark reads it and finds the same
+//! headers.
 
 use std::fs;
 use std::process::Command;
@@ -6,14 +7,16 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::Shared;
+use crate::headers::{self, Protocols};
 use crate::report::{self, Layout};
 
-/// Compares the numbers of packets of every case.
+/// Compares the numbers of packets of every case, and the headers of shown packets.
 pub fn check(shared: &Shared, layout: Layout) {
     let report = shared.incidents(layout);
     let browser = shared.browser();
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("capture.pcapng");
+    let mut protocols = Protocols::new();
     for case in report.cases_that_ran(&browser) {
         case.open(&browser);
         fs::write(&file, report::read_file(&browser, "capture.pcapng")).expect("a file");
@@ -31,6 +34,12 @@ pub fn check(shared: &Shared, layout: Layout) {
         assert_eq!(evidence["case"], case.name);
         assert!(frames > 0, "{}", case.name);
         assert_eq!(frames, count_packets(&evidence), "{}", case.name);
+        for (name, count) in headers::check(&case.name, &evidence, &file) {
+            *protocols.entry(name).or_default() += count;
+        }
+    }
+    for expected in ["ipv4", "tcp", "udp", "icmp", "vxlan"] {
+        assert!(protocols.contains_key(expected), "{protocols:?}");
     }
 }
 

@@ -7,6 +7,7 @@
 mod accessibility;
 mod capture;
 mod flows;
+mod headers;
 mod hostile;
 mod layout;
 mod navigation;
@@ -107,6 +108,11 @@ fn main() -> ExitCode {
         "flows_that_differ_are_shown",
         Layout::File,
         flows::check,
+    ));
+    trials.push(trial(
+        "compared_flows_are_filtered",
+        Layout::File,
+        flows::check_verification,
     ));
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     // Ends chromedriver, and removes the reports.

@@ -9,4 +9,4 @@ pub mod journey;
 mod packet;
 pub mod settled;
 
-pub use packet::{Frame, Payload};
+pub use packet::{Frame, Payload, VXLAN_PORTS};

@@ -16,6 +16,7 @@ use crate::timed_events::TimedEvents;
 use svclab_drawing::Topology;
 use svclab_journey::journey::{Hop, PacketPath};
 use svclab_model::evidence::{AddressPair, ConntrackEntry, Evidence, IpvsConnection};
+use svclab_planner::cluster::FABRIC;
 use svclab_rules::kube_proxy::settings;
 use svclab_runner::results::CaseResult;
 use svclab_runner::run::CaseEvidence;
@@ -78,7 +79,7 @@ pub(crate) struct Basis {
     pub real: Vec<String>,
     /// Rules that svclab generated.
     pub generated: Vec<String>,
-    /// Parts of a dump that were simulated.
+    /// Parts that were simulated: the network between nodes, and parts of a dump.
     pub simulated: Vec<String>,
     /// Parts of a dump that were omitted, each with the reason.
     pub omitted: Vec<String>,
@@ -253,6 +254,8 @@ impl Basis {
         let generated = nodes_by_proxy
             .iter()
             .map(|(proxy, nodes)| format!("rules of {} for kube-proxy {proxy}", nodes.join(", ")));
+        let fabric = prepared.plan.namespace(FABRIC);
+        let fabric = fabric.map(|own| format!("{}: the network between nodes", own.name));
         let reports = prepared.replay_reports.iter();
         let simulated = reports.clone().flat_map(|report| {
             let lines = report.simulated.iter();
@@ -276,7 +279,7 @@ impl Basis {
                 .map(|proxy| format!("kube-proxy on {}", proxy.namespace))
                 .collect(),
             generated: generated.collect(),
-            simulated: simulated.collect(),
+            simulated: fabric.into_iter().chain(simulated).collect(),
             omitted: omitted.collect(),
             unknown: missed.into_iter().chain(drops.map(str::to_owned)).collect(),
         }

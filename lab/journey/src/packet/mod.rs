@@ -15,6 +15,8 @@ use pnet::packet::vlan::VlanPacket;
 use svclab_model::evidence::PacketKind;
 use transport::{Transport, parse_transport};
 
+pub use transport::VXLAN_PORTS;
+
 /// Length of an IPv6 header in bytes.
 const IPV6_HEADER: u32 = 40;
 

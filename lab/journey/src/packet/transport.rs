@@ -13,7 +13,7 @@ use super::{Frame, InvariantFields, Payload, TcpHeader};
 
 /// UDP ports of VXLAN: flannel's port, which is the default of the kernel, and the port that IANA
 /// assigned.
-const VXLAN_PORTS: [u16; 2] = [8472, 4789];
+pub const VXLAN_PORTS: [u16; 2] = [8472, 4789];
 
 /// Length of a VXLAN header in bytes.
 const VXLAN_HEADER: usize = 8;

@@ -25,7 +25,8 @@ pub(in crate::formats::html) fn shown_only(
         })
         .collect();
     let stages = details.stages.iter_mut().zip(&mut seen.journeys);
-    for ((explained, journeys), evidence) in stages.zip(&mut seen.evidence.stages) {
+    let stages = stages.zip(&mut seen.evidence.stages);
+    for (index, ((explained, journeys), evidence)) in stages.enumerate() {
         let is_shown = |journey: &Journey| {
             let key = (
                 explained.step.clone(),
@@ -41,11 +42,10 @@ pub(in crate::formats::html) fn shown_only(
             .map(|at| *at)
             .collect();
         let places: HashMap<usize, usize> = kept.iter().copied().zip(0..).collect();
-        let mut index = 0;
-        evidence.packets.retain(|_| {
-            index += 1;
-            kept.contains(&(index - 1))
-        });
+        let mut packets = 0..;
+        evidence
+            .packets
+            .retain(|_| packets.next().is_some_and(|packet| kept.contains(&packet)));
         evidence.trace.clear();
         let step = explained.step.clone();
         explained.connections.retain(|own| {
@@ -60,6 +60,13 @@ pub(in crate::formats::html) fn shown_only(
         {
             *at = places[at];
         }
+        details.frames.retain_mut(|frame| {
+            if frame.stage != index {
+                return true;
+            }
+            let place = places.get(&frame.captured);
+            place.map(|place| frame.captured = *place).is_some()
+        });
     }
     (details, seen)
 }

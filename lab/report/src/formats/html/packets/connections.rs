@@ -3,6 +3,7 @@
 use crate::case_details::CaseDetails;
 use crate::commands::explain::{ExplainedJourney, StageJourneys};
 use crate::formats::html::run::row::encode;
+use crate::shown_frames::ShownFrame;
 use svclab_journey::journey::{Hop, PacketPath, RuleMatch};
 
 /// Maximum number of connections of which a section shows the packets.
@@ -44,18 +45,16 @@ impl<'a> Connections<'a> {
     }
 
     /// Returns the bytes of a packet, which has an index in the first connection.
-    pub(in crate::formats::html) fn frame<'d>(
+    pub(in crate::formats::html) fn frames<'d>(
         &self,
         details: &'d CaseDetails,
         packet: usize,
-    ) -> Option<&'d [u8]> {
+    ) -> impl Iterator<Item = &'d ShownFrame> {
         let journey = &self.explained.journey;
-        let mut frames = details.frames.iter();
-        let own = frames.find(|frame| {
-            (frame.stage, frame.number, frame.packet) == (self.stage_index, journey.number, packet)
-                && frame.probe == journey.probe
-        });
-        own.map(|frame| frame.bytes.as_slice())
+        let key = (self.stage_index, journey.number, packet);
+        details.frames.iter().filter(move |frame| {
+            (frame.stage, frame.number, frame.packet) == key && frame.probe == journey.probe
+        })
     }
 
     /// Returns the packets that the page shows, with retransmissions that went alike in one group.

@@ -3,17 +3,19 @@
 
 use std::time::{Duration, SystemTime};
 
-use data_encoding::HEXLOWER;
 use maud::{Markup, html};
 
+use super::bytes;
 use super::connections::{Connections, MAX_CONNECTIONS, PacketGroup};
 use super::lanes::lanes;
 use super::{micros, millis};
 use crate::case_details::{CaseDetails, TrackedConnections};
 use crate::drawing::describe_end_with_rule;
+use crate::formats::html::run::row::breakable;
+use crate::shown_frames::ShownFrame;
 use crate::text::conclusion::render_rewrite;
+use crate::text::count;
 use crate::text::journey::interfaces;
-use crate::text::{count, join};
 use svclab_diagnostic::printable::printable;
 use svclab_journey::journey::{Hop, Journey, PacketPath, PathEnd, RuleMatch};
 use svclab_judge::drop_row;
@@ -82,19 +84,28 @@ fn connection(
                     div.ladder.(ladder.class()) {
                         @for (index, lane) in ladder.lanes.iter().enumerate() {
                             div.lane.(column(index)) {
-                                (printable(lane.strip_prefix("pod/").unwrap_or(lane)))
+                                (breakable(lane.strip_prefix("pod/").unwrap_or(lane)))
                             }
                         }
                     }
                     @for group in connections.packet_groups() {
-                        (ladder.packet(&group, connections.frame(details, group.first.0)))
+                        (ladder.packet(&group, connections.frames(details, group.first.0)))
                     }
+                }
+                @if connections.shown_packets().any(has_uncounted_rule) {
+                    p.note { "Rules without a number of packets have no counter." }
                 }
                 @if omitted > 0 { p.note { (omitted) " more packets are in the capture." } }
                 (tracked(connections, &details.entries))
             }
         }
     }
+}
+
+/// Whether a packet matched a rule that is known, but has no counter.
+fn has_uncounted_rule(packet: &PacketPath) -> bool {
+    let mut matches = packet.hops.iter().flat_map(|hop| &hop.matches);
+    matches.any(|step| step.rule.is_some() && step.packets.is_none())
 }
 
 fn column(index: usize) -> String {
@@ -141,7 +152,11 @@ impl Ladder<'_> {
     }
 
     /// Renders a packet with its retransmissions and its bytes.
-    fn packet(&self, group: &PacketGroup<'_>, frame: Option<&[u8]>) -> Markup {
+    fn packet<'f>(
+        &self,
+        group: &PacketGroup<'_>,
+        frames: impl Iterator<Item = &'f ShownFrame>,
+    ) -> Markup {
         let (index, packet) = group.first;
         let id = self.id(index);
         let number = index + 1;
@@ -173,9 +188,7 @@ impl Ladder<'_> {
                     }
                 }
                 (self.retransmissions(&group.retransmissions))
-                @if let Some(frame) = frame {
-                    details.bytes { summary { "Bytes" } code { (hexadecimal(frame)) } }
-                }
+                @for frame in frames { (bytes::render(frame)) }
             }
         }
     }
@@ -223,12 +236,6 @@ fn arrow(from: usize, to: Option<usize>, hop: &Hop) -> Markup {
             span.destination { (hop.after.destination) }
         }
     }
-}
-
-/// Renders bytes in groups of two, as tcpdump does.
-fn hexadecimal(bytes: &[u8]) -> String {
-    let groups = bytes.chunks(2).map(|group| HEXLOWER.encode(group));
-    join(groups, " ")
 }
 
 /// Renders nanoseconds since the epoch in UTC.

@@ -1,5 +1,6 @@
 //! Renders the packets of a case: ladders of connections, connections side by side, and the timeline.
 
+mod bytes;
 pub(in crate::formats::html) mod connections;
 pub(in crate::formats::html) mod ladder;
 mod lanes;
