@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use crate::case_additions::{CaseAdditions, ProbeFixes};
 use crate::case_details::CaseDetails;
+use crate::commands::verify::ComparedTables;
 use svclab_experiment::why::Finding;
 use svclab_runner::results::CaseResult;
-use svclab_runner::results::flows::FlowTable;
 use svclab_runner::run::CaseEvidence;
 
 /// Additions to a report.
@@ -30,7 +30,7 @@ pub struct Answer {
     /// Answer as the JSON document that the command prints.
     pub json: String,
     /// Tables of flows that are part of the answer.
-    pub tables: Vec<FlowTable>,
+    pub flows: ComparedTables,
 }
 
 impl Additions {

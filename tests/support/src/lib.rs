@@ -12,6 +12,7 @@ pub mod cases;
 pub mod causes;
 pub mod dump;
 pub mod evidence;
+pub mod fake_kube_proxy;
 pub mod generated;
 pub mod guests;
 pub mod planted;

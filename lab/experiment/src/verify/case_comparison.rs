@@ -17,6 +17,7 @@ use svclab_judge::StepOutcome;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::EvidenceRequest;
 use svclab_runner::kernel::Agent;
+use svclab_runner::results::flows::Reason;
 use svclab_runner::run::Prepared;
 use svclab_runner::run::execute::without_settling;
 use svclab_runner::run::to_run_error;
@@ -232,6 +233,17 @@ impl<'p> CaseComparison<'p> {
             from: probe.map(|probe| probe.from.clone()).unwrap_or_default(),
             to: probe.map(|probe| probe.to.clone()).unwrap_or_default(),
         }
+    }
+
+    /// Returns the reason that the lab states for the result of a flow.
+    pub(super) fn reason(&self, name: &str) -> Option<Reason> {
+        let case = &self.pair.new.case;
+        let row = *case.flows.get(name)?;
+        let row = case.spec.flows.get(name)?.expect.get(row)?;
+        Some(Reason {
+            because: row.because.clone()?,
+            source: row.source.clone(),
+        })
     }
 
     /// Returns the differences of rules in the first stage, and the new differences in each later

@@ -9,6 +9,7 @@ use svclab_diagnostic::exit_code;
 use svclab_dump::Difference;
 use svclab_model::evidence::RejectedRequest;
 use svclab_runner::results::RunError;
+use svclab_runner::results::flows::Reason;
 
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/verification/v1";
@@ -29,6 +30,9 @@ pub struct Verification {
     pub flows: usize,
     /// Flows whose outcomes differ.
     pub changed: Vec<ChangedFlow>,
+    /// All compared flows, for tables. The document has only their number.
+    #[serde(skip)]
+    pub compared: Vec<ComparedFlow>,
     /// Services whose endpoints get different shares of the draws, over all flows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<SharesDiffer>,
@@ -171,6 +175,21 @@ pub struct ChangedFlow {
     pub matches: OneSidedMatches,
     /// Upper bound of the probability that equal sides differ this much, per billion; 0 below 1.
     pub error_per_billion: u64,
+}
+
+/// Flow whose outcomes were compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComparedFlow {
+    /// Flow.
+    pub flow: FlowId,
+    /// Outcomes on the reference side.
+    pub against: Vec<OutcomeCount>,
+    /// Outcomes on the new side.
+    pub new: Vec<OutcomeCount>,
+    /// Whether the outcomes differ more than by chance.
+    pub is_changed: bool,
+    /// Reason that the lab states for the result; `None` if the lab states none.
+    pub reason: Option<Reason>,
 }
 
 /// Probe of a case, before its steps or in one of them.
@@ -317,6 +336,7 @@ mod tests {
             cases: 0,
             flows: 0,
             changed: Vec::new(),
+            compared: Vec::new(),
             shares: Vec::new(),
             rules: Vec::new(),
             shifts: Vec::new(),

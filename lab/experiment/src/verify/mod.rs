@@ -18,8 +18,8 @@ mod shares;
 mod side;
 
 pub use document::{
-    ChangedFlow, FailedCase, FlowId, FlowShift, NotCompared, RulesDiffer, SCHEMA, Share,
-    SharesDiffer, ShiftTimes, SideInfo, SideName, SyncTimes, Verification,
+    ChangedFlow, ComparedFlow, FailedCase, FlowId, FlowShift, NotCompared, RulesDiffer, SCHEMA,
+    Share, SharesDiffer, ShiftTimes, SideInfo, SideName, SyncTimes, Verification,
 };
 pub use matches::OneSidedMatches;
 pub use pairs::{CasePair, PreparedPairs, prepare_pairs};

@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 
 use super::case_comparison::{AFFINITY_CONNECTIONS, CaseComparison, Runs};
 use super::document::{
-    ChangedFlow, FailedCase, FlowShift, RulesDiffer, SCHEMA, ShiftTimes, SideName, SyncTimes,
-    Verification,
+    ChangedFlow, ComparedFlow, FailedCase, FlowShift, RulesDiffer, SCHEMA, ShiftTimes, SideName,
+    SyncTimes, Verification,
 };
 use super::pairs::{CasePair, PreparedPairs};
 use super::pool::{failed_on_new, find_pool};
@@ -85,6 +85,7 @@ pub async fn verify(
         cases: 0,
         flows: 0,
         changed: Vec::new(),
+        compared: Vec::new(),
         shares: shares.differing(&found.pairs),
         rules: Vec::new(),
         shifts: Vec::new(),
@@ -98,7 +99,8 @@ pub async fn verify(
         match result {
             Ok(compared_case) => {
                 verification.cases += 1;
-                verification.flows += compared_case.flows;
+                verification.flows += compared_case.flows.len();
+                verification.compared.extend(compared_case.flows);
                 verification.changed.extend(compared_case.changed);
                 verification.rules.extend(compared_case.rules);
                 verification.shifts.extend(compared_case.moved);
@@ -145,7 +147,7 @@ fn first_draws(pairs: &[CasePair], compared: &[ComparisonResult]) -> Vec<FlowDra
 type ComparisonResult = (Result<ComparedCase, FailedCase>, Option<FailedCase>);
 
 struct ComparedCase {
-    flows: usize,
+    flows: Vec<ComparedFlow>,
     /// Outcomes of each flow in the first run of the case.
     drawn: Runs,
     changed: Vec<ChangedFlow>,
@@ -237,20 +239,34 @@ async fn compare_on(
             Likeness::Same | Likeness::Unsure => None,
         })
         .collect();
-    let suspects = changed.iter().map(|(probe, _)| (*probe).clone()).collect();
+    let suspects: BTreeSet<String> = changed.iter().map(|(probe, _)| (*probe).clone()).collect();
     let mut matches = comparison.one_sided_matches(&suspects).await?;
+    let outcomes = |probe: &str| {
+        let sides = flows[probe].connections();
+        sides.map(|side| side.to_outcome_counts())
+    };
     let changed = changed.into_iter().map(|(probe, chance)| {
-        let [against, new] = flows[probe].connections();
+        let [against, new] = outcomes(probe);
         ChangedFlow {
             flow: comparison.flow(probe),
-            against: against.to_outcome_counts(),
-            new: new.to_outcome_counts(),
+            against,
+            new,
             matches: matches.remove(probe).unwrap_or_default(),
             error_per_billion: parts(chance, 1e9),
         }
     });
+    let compared = flows.keys().map(|probe| {
+        let [against, new] = outcomes(probe);
+        ComparedFlow {
+            flow: comparison.flow(probe),
+            against,
+            new,
+            is_changed: suspects.contains(probe),
+            reason: comparison.reason(probe),
+        }
+    });
     Ok(ComparedCase {
-        flows: flows.len(),
+        flows: compared.collect(),
         changed: changed.collect(),
         drawn: first,
         rules: comparison.rule_differences(&both),

@@ -12,6 +12,7 @@ use crate::cli::args::shell_word;
 use crate::cli::error::CliError;
 use svclab_diagnostic::files::{self, UnfinishedFile};
 use svclab_report::folder::{Folder, PageTarget};
+use svclab_report::verify::ComparedTables;
 use svclab_report::{Additions, Answer, AtomicFileWriter, CaseAdditions, HtmlWriter, Writer};
 use svclab_runner::results::{CaseResult, Results, RunStart};
 use svclab_runner::run::{CaseEvidence, Event, ExplainedCase};
@@ -99,7 +100,7 @@ pub(crate) fn answer(
         command: command_line(),
         text: anstream::adapter::strip_str(text).to_string(),
         json: json + "\n",
-        tables: Vec::new(),
+        flows: ComparedTables::default(),
     })
 }
 

@@ -15,6 +15,7 @@ use svclab_planner::build::plan_probe;
 use svclab_report::Answer;
 use svclab_report::explain::{CaseHead, CaseJourneys, StageJourneys};
 use svclab_report::journey::JourneyRenderer;
+use svclab_report::verify::ComparedTables;
 use svclab_runner::kernel::{KernelError, Session, StreamOpener};
 use svclab_runner::results::{ErrorKind, RunError, RunStart};
 use svclab_runner::run::{Prepared, to_run_error, unknown_probe_error};
@@ -195,7 +196,7 @@ impl RunningLab {
                     command,
                     text: anstream::adapter::strip_str(&text).to_string(),
                     json: String::new(),
-                    tables: Vec::new(),
+                    flows: ComparedTables::default(),
                 };
                 let page = probed.render(answer).map_err(|error| RunError {
                     kind: ErrorKind::Bug,

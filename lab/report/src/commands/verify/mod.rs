@@ -20,7 +20,7 @@ use svclab_experiment::verify::{
     SideName, Verification,
 };
 
-pub use flow_table::changed_flows;
+pub use flow_table::{ComparedTables, compared_flows};
 
 /// Labels of the two sides.
 const AGAINST: &str = "against";

@@ -3,8 +3,11 @@
 use super::*;
 use svclab_dump::{Difference, DumpChange, DumpLocation, Side};
 use svclab_experiment::ConnectionOutcome;
-use svclab_experiment::verify::{FailedCase, FlowId, OneSidedMatches, SCHEMA, SyncTimes};
+use svclab_experiment::verify::{
+    ComparedFlow, FailedCase, FlowId, OneSidedMatches, SCHEMA, SyncTimes,
+};
 use svclab_model::evidence::Verdict;
+use svclab_runner::results::flows::Reason;
 use svclab_runner::results::{ErrorKind, RunError};
 
 fn times(verdict: Verdict, endpoint: Option<&str>, connections: u64) -> OutcomeCount {
@@ -67,6 +70,45 @@ fn in_a_step() -> ChangedFlow {
         ],
         matches: OneSidedMatches::default(),
         error_per_billion: 0,
+    }
+}
+
+/// Returns the flows of three cases of two labs; two of the flows are changed.
+fn compared() -> Vec<ComparedFlow> {
+    let changed = [before_steps(), in_a_step()].map(|changed| ComparedFlow {
+        flow: changed.flow,
+        against: changed.against,
+        new: changed.new,
+        is_changed: true,
+        reason: Some(reason("the policy is Cluster")),
+    });
+    let same = |case: &str, probe: &str| {
+        let outcomes = vec![times(Verdict::Connected, Some("pod/default/web"), 16)];
+        ComparedFlow {
+            flow: FlowId {
+                case: case.to_owned(),
+                probe: probe.to_owned(),
+                ..before_steps().flow
+            },
+            against: outcomes.clone(),
+            new: outcomes,
+            is_changed: false,
+            reason: Some(reason("the endpoint is local")),
+        }
+    };
+    let [first, second] = changed;
+    vec![
+        first,
+        same("node-port/policy=Cluster", "fromPod"),
+        same("node-port/policy=Local", "call"),
+        second,
+    ]
+}
+
+fn reason(because: &str) -> Reason {
+    Reason {
+        because: because.to_owned(),
+        source: Some("kubernetes v1.36, pkg/proxy/topology.go".to_owned()),
     }
 }
 
@@ -138,6 +180,7 @@ pub fn document() -> Verification {
         cases: 40,
         flows: 312,
         changed: vec![before_steps(), in_a_step()],
+        compared: compared(),
         shares: vec![shares_differ()],
         rules: vec![
             RulesDiffer {
@@ -220,20 +263,32 @@ fn render_text_equal_sides_match_snapshot() {
 }
 
 #[test]
-fn changed_flows_have_column_for_each_side() {
+fn compared_flows_have_column_for_each_side() {
+    let tables = compared_flows(&document());
+    insta::assert_json_snapshot!(tables.tables);
+    assert_eq!(tables.omitted, 0);
+    let none = Verification {
+        compared: Vec::new(),
+        ..document()
+    };
+    assert_eq!(compared_flows(&none), ComparedTables::default());
+}
+
+#[test]
+fn compared_flows_omit_only_rows_without_difference() {
     let mut verification = document();
-    let table = changed_flows(&verification).expect("a table");
-    let names: Vec<&str> = table.flows.iter().map(|row| row.flow.as_str()).collect();
-    assert_eq!(
-        names,
-        [
-            "node-port/policy=Cluster/call",
-            "service-changes/oneLeaves/askAsOneLeaves"
-        ]
-    );
-    let seen = |cell: usize| &table.flows[0].cells[cell].outcomes[0].seen.verdicts;
-    assert_eq!(seen(0).len(), 1);
-    assert!(seen(1).contains(&Verdict::Timeout));
-    verification.changed.clear();
-    assert_eq!(changed_flows(&verification), None);
+    let last = verification.compared[0].clone();
+    let many = (0..1200).map(|index| ComparedFlow {
+        flow: FlowId {
+            probe: format!("probe{index}"),
+            ..last.flow.clone()
+        },
+        is_changed: index == 1199,
+        ..last.clone()
+    });
+    verification.compared = many.collect();
+    let tables = compared_flows(&verification);
+    let rows = &tables.tables[0].flows;
+    assert_eq!((rows.len(), tables.omitted), (1001, 199));
+    assert!(rows.last().is_some_and(|row| row.differs));
 }

@@ -75,11 +75,14 @@ function addDifferingFilters() {
   for (const label of document.querySelectorAll(".differing")) {
     label.hidden = false;
     const rows = label.nextElementSibling.querySelectorAll("tbody tr:not(.differs)");
-    label.addEventListener("change", ({ target }) => {
+    const box = label.querySelector("input");
+    const apply = () => {
       for (const row of rows) {
-        row.hidden = target.checked;
+        row.hidden = box.checked;
       }
-    });
+    };
+    label.addEventListener("change", apply);
+    apply();
   }
 }
 

@@ -18,7 +18,7 @@ use svclab_experiment::verify::{
     CasePair, FailedCase, PreparedPairs, Side, SideName, Verification, VersionError, prepare_pairs,
     read_version, verify,
 };
-use svclab_report::verify::{changed_flows, render_text};
+use svclab_report::verify::{compared_flows, render_text};
 use svclab_report::{Additions, Answer, TerminalWidth};
 use svclab_runner::kernel::Host;
 use svclab_runner::run::{InvalidLab, LabResult, LabSearch, Prepared, RunOptions, SelectedLab};
@@ -70,7 +70,7 @@ pub(crate) fn verify_proxies(arguments: &VerifyArguments) -> CommandResult {
     };
     if let Some(report) = report {
         let answer = Answer {
-            tables: changed_flows(&verification).into_iter().collect(),
+            flows: compared_flows(&verification),
             ..answer(
                 "svclab verify".to_owned(),
                 &text(TerminalWidth::default()),

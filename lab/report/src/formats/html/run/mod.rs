@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use crate::additions::Answer;
 use crate::commands::compare::Comparison;
 use crate::results::Document;
-use crate::text::{certificate, join, render_counts, render_seconds};
+use crate::text::{certificate, count, join, render_counts, render_seconds};
 use row::{CaseRow, ShownRun, breakable};
 use svclab_diagnostic::printable::printable;
 use svclab_runner::certify::Certificate;
@@ -55,11 +55,27 @@ pub(super) fn render(
                 None => h1 { (describe_counts(runs)) },
             }
             @for run in runs { (facts(*run)) }
-            @if let Some(answer) = answer { pre.text { (printable(&answer.text)) } }
+            @if let Some(answer) = answer { (render_answer(answer)) }
             @if let Some(compared) = compared { (comparison::render(compared, rows)) }
             @if answer.is_none() || !rows.is_empty() { (table(rows, runs.len() > 1)) }
-            @for table in answer.iter().flat_map(|answer| &answer.tables) { (flows::render("", table)) }
             @for run in runs { @for table in &run.document.flows { (flows::render(run.label, table)) } }
+        }
+    }
+}
+
+/// Renders the answer of a command. If it has tables, the text is closed at first, with its last
+/// line as summary.
+fn render_answer(answer: &Answer) -> Markup {
+    let text = html! { pre.text { (printable(&answer.text)) } };
+    html! {
+        @if answer.flows.tables.is_empty() {
+            (text)
+        } @else {
+            (flows::render_compared(&answer.flows))
+            details {
+                summary { (printable(answer.text.trim_end().lines().last().unwrap_or_default())) }
+                (text)
+            }
         }
     }
 }
@@ -134,10 +150,10 @@ fn describe_run(document: &Document, kernels: &[&str]) -> String {
     let mut parts = Vec::new();
     if let Some(run) = &document.run {
         parts.push(format!(
-            "{}, {} with {} jobs: {}",
+            "{}, {} with {}: {}",
             run.started_at,
             render_seconds(run.duration_ms),
-            run.jobs,
+            count(run.jobs, "job", "jobs"),
             run.command
         ));
     }
