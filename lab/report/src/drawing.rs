@@ -9,7 +9,7 @@ use crate::text::wrap;
 /// Maximum number of ways in one drawing: more would hide each other.
 const MAX_WAYS: usize = 3;
 
-/// Width of a reason, in characters: that of the narrowest node.
+/// Maximum width of a reason, in characters: that of the narrowest node.
 const REASON_WIDTH: usize = 36;
 
 /// Returns the ways of a connection's packets, with the reasons for their ends.
@@ -17,10 +17,18 @@ const REASON_WIDTH: usize = 36;
 pub fn ways(journey: &Journey) -> Vec<Way> {
     let packets = journey.packets.iter();
     let ways = packets.map(|packet| Way {
-        reason: lost(packet, journey).map_or_else(Vec::new, |reason| wrap(&reason, REASON_WIDTH)),
+        reason: lost(packet, journey).map_or_else(Vec::new, |reason| wrap_evenly(&reason)),
         ..Way::new(packet)
     });
     Way::select(ways.collect(), MAX_WAYS)
+}
+
+/// Wraps a reason into as few lines as possible, of similar lengths.
+fn wrap_evenly(reason: &str) -> Vec<String> {
+    let widest = wrap(reason, REASON_WIDTH);
+    let mut wrapped = (1..REASON_WIDTH).map(|width| wrap(reason, width));
+    let even = wrapped.find(|lines| lines.len() == widest.len());
+    even.unwrap_or(widest)
 }
 
 fn lost(packet: &PacketPath, journey: &Journey) -> Option<String> {

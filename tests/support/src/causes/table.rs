@@ -109,7 +109,7 @@ pub(super) const CAUSES: &[Cause] = &[
             &[REMOVE_SURPLUS_RULE],
             &[Undo::WithoutLine {
                 namespace: "fabric",
-                line: "-A SOURCE-node-2 -m comment --comment \"foreignSources of node-2\" -j DROP",
+                line: "-A SOURCE-node-2 -m comment --comment \"not a source of node-2 (foreignSources)\" -j DROP",
             }],
         ],
     },

@@ -477,7 +477,7 @@ fn source_check_rules(cluster: &Cluster) -> (IptablesScript, IptablesScript) {
             }
             filter.append(
                 &chain,
-                format!("-m comment --comment \"foreignSources of {port}\" -j DROP"),
+                format!("-m comment --comment \"not a source of {port} (foreignSources)\" -j DROP"),
             );
             filter.append("FORWARD", &entry);
         }

@@ -65,7 +65,6 @@ impl<'d> Answer<'d> {
 
     pub(super) fn render(&self) -> Markup {
         let result = &self.details.result;
-        let is_tested = self.details.additions.fixes.is_some();
         let (class, meaning) = match result.result {
             _ if self.details.additions.unjudged => {
                 ("unjudged", "Not judged: the lab states no expectation")
@@ -96,7 +95,7 @@ impl<'d> Answer<'d> {
                             dt { "Earlier tries" }
                             @for earlier in &result.failed_tries { dd { (printable(&describe_try(earlier))) } }
                         }
-                        @if let Some(first) = self.probes.first() { (first.render_facts(is_tested)) }
+                        @if let Some(first) = self.probes.first() { (first.render_facts()) }
                         (fixes::render(self.details, self.is_failing))
                         dt { "Run it again" }
                         dd { code { (printable(&self.rerun)) } }
@@ -118,7 +117,7 @@ impl<'d> Answer<'d> {
                     details.probe {
                         summary { (printable(&probe.title)) }
                         (probe.render_marks())
-                        dl.facts { (probe.render_facts(is_tested)) }
+                        dl.facts { (probe.render_facts()) }
                     }
                 }
                 @if self.omitted_probes > 0 {

@@ -35,9 +35,14 @@ pub(super) fn render(answer: &Answer<'_>) -> String {
         lines.extend(
             succeeded.map(|sentence| format!("- Other connections: {}", escape_text(sentence))),
         );
-        if let Some(rule) = &probe.decided_by {
-            lines.push(format!("- Decided by {}", code_span(rule)));
-        }
+        let decisions = probe.decided_by.iter();
+        lines.extend(decisions.map(|decision| {
+            format!(
+                "- Decided by {} ({})",
+                code_span(&decision.rule),
+                decision.test
+            )
+        }));
     }
     let fixes = details.additions.fixes.as_deref().unwrap_or_default();
     for (names, fixes) in group_by_fixes(fixes) {

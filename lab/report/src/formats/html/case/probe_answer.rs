@@ -1,5 +1,7 @@
 //! Answer about one probe: what happened to its connections, why, and which rule decided it.
 
+use std::fmt;
+
 use maud::{Markup, html};
 
 use crate::case_details::CaseDetails;
@@ -8,8 +10,17 @@ use crate::results::ProbeDocument;
 use crate::text::conclusion::render_rule;
 use crate::text::expectation::describe_observed;
 use svclab_diagnostic::printable::printable;
+use svclab_experiment::why::ProposedChange;
 use svclab_judge::{Cause, Fact, KeptSourceReason, Observed, RuleReference};
 use svclab_model::evidence::Verdict;
+
+/// Rule that decided the result of a connection.
+pub(super) struct Decision {
+    /// Namespace, place and text of the rule.
+    pub rule: String,
+    /// Result of a lab without the rule.
+    pub test: &'static str,
+}
 
 /// Answer about the connections of a probe at one stage.
 pub(super) struct ProbeAnswer {
@@ -23,7 +34,8 @@ pub(super) struct ProbeAnswer {
     pub reasons: Vec<String>,
     /// Sentences about a connection that succeeded, if others failed.
     pub succeeded: Vec<String>,
-    pub decided_by: Option<String>,
+    /// Rules that decided the result.
+    pub decided_by: Vec<Decision>,
     /// Verdict of each connection, with its number.
     marks: Vec<(u32, Verdict)>,
 }
@@ -59,7 +71,7 @@ impl ProbeAnswer {
             events: texts(events),
             reasons: texts(reasons),
             succeeded: succeeded.map_or_else(Vec::new, |other| other.conclusion.clone()),
-            decided_by: decided_by(first),
+            decided_by: decisions(details, first),
             marks: marks(first),
         }
     }
@@ -81,9 +93,8 @@ impl ProbeAnswer {
         }
     }
 
-    /// Renders the sentences as entries of a list of facts. `is_tested` is whether changes were
-    /// tried.
-    pub(super) fn render_facts(&self, is_tested: bool) -> Markup {
+    /// Renders the sentences as entries of a list of facts.
+    pub(super) fn render_facts(&self) -> Markup {
         html! {
             @if let Some(route) = &self.route {
                 dt { "Probe" }
@@ -92,9 +103,9 @@ impl ProbeAnswer {
             (entry("What happened", &self.events))
             (entry("Why", &self.reasons))
             (entry("Other connections succeed", &self.succeeded))
-            @if let Some(rule) = &self.decided_by {
-                dt { "Decided by" }
-                dd { code { (printable(rule)) } @if !is_tested { " (not tested)" } }
+            @if !self.decided_by.is_empty() { dt { "Decided by" } }
+            @for decision in &self.decided_by {
+                dd { code { (printable(&decision.rule)) } " (" (decision.test) ")" }
             }
         }
     }
@@ -160,14 +171,110 @@ fn marks(first: &Connections<'_>) -> Vec<(u32, Verdict)> {
     marks
 }
 
-/// Returns the rule that the explanation of the first connections names.
-fn decided_by(first: &Connections<'_>) -> Option<String> {
-    let facts = first.explained.facts.iter();
-    let mut rules = facts
-        .filter(|_| first.explained.failing)
-        .filter_map(deciding_rule);
-    let (namespace, rule) = rules.next()?;
-    Some(format!("{namespace}: {}", render_rule(rule)))
+/// Returns the rules whose deletion fixes the probe. Without one, returns the rule that the
+/// explanation of the first connections names.
+fn decisions(details: &CaseDetails, first: &Connections<'_>) -> Vec<Decision> {
+    if !first.explained.failing {
+        return Vec::new();
+    }
+    let additions = &details.additions;
+    let probe = &first.explained.journey.probe;
+    let of_probe = additions.fixes.iter().flatten();
+    let fixes = of_probe
+        .filter(|fixes| fixes.probe == *probe)
+        .flat_map(|fixes| &fixes.fixes);
+    let confirmed = fixes.filter_map(|fix| match fix.changes.as_slice() {
+        [change] => DeletedRule::new(&change.change),
+        _ => None,
+    });
+    let confirmed: Vec<Decision> = confirmed
+        .map(|rule| Decision {
+            rule: rule.to_string(),
+            test: "deleting the rule is a fix",
+        })
+        .collect();
+    if !confirmed.is_empty() {
+        return confirmed;
+    }
+    let mut rules = first.explained.facts.iter().filter_map(deciding_rule);
+    let Some((namespace, rule)) = rules.next() else {
+        return Vec::new();
+    };
+    let mut useless = additions.useless_changes.iter();
+    let is_useless = useless.any(|tried| match tried.changes.as_slice() {
+        [change] => {
+            DeletedRule::new(&change.change).is_some_and(|deleted| deleted.is_rule(namespace, rule))
+        }
+        _ => false,
+    });
+    vec![Decision {
+        rule: format!("{namespace}: {}", render_rule(rule)),
+        test: if is_useless {
+            "deleting only this rule does not help"
+        } else {
+            "not tested"
+        },
+    }]
+}
+
+/// Rule that a change deletes.
+struct DeletedRule<'c> {
+    namespace: &'c str,
+    table: &'c str,
+    chain: &'c str,
+    number: u32,
+    text: &'c str,
+}
+
+impl<'c> DeletedRule<'c> {
+    const fn new(change: &'c ProposedChange) -> Option<Self> {
+        match change {
+            ProposedChange::DeleteRule {
+                namespace,
+                table,
+                chain,
+                number,
+                rule,
+                ..
+            }
+            | ProposedChange::DeleteNftRule {
+                namespace,
+                table,
+                chain,
+                number,
+                rule,
+            } => Some(Self {
+                namespace: namespace.as_str(),
+                table: table.as_str(),
+                chain: chain.as_str(),
+                number: *number,
+                text: rule.as_str(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether this is the rule of an explanation.
+    fn is_rule(&self, namespace: &str, rule: &RuleReference) -> bool {
+        (self.namespace, self.table, self.chain, Some(self.number))
+            == (namespace, &*rule.table, &*rule.chain, rule.number)
+    }
+}
+
+impl fmt::Display for DeletedRule<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            namespace,
+            table,
+            chain,
+            number,
+            text,
+        } = self;
+        write!(
+            formatter,
+            "{namespace}: {table} {chain} rule {number}: `{text}`"
+        )
+    }
 }
 
 /// Returns the rule that decided what a fact states. A rule that drops all marked packets does not

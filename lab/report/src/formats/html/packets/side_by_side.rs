@@ -7,7 +7,11 @@ use crate::alignment::{AlignedHop, ConnectionWay, align};
 use crate::case_details::CaseDetails;
 use crate::commands::explain::ExplainedJourney;
 use crate::comparable::Pairing;
+use crate::text::count;
 use svclab_diagnostic::printable::printable;
+
+/// Maximum number of rows after the end of the packets of one side.
+const MAX_UNREACHED: usize = 3;
 
 /// Renders the first failing connection beside one of the same probe that succeeded, and beside the
 /// same connection of an earlier run.
@@ -67,6 +71,9 @@ fn table(titles: [&str; 2], ways: &[ConnectionWay; 2]) -> Markup {
     let rows = align(&ways[0], &ways[1]);
     let parted = rows.iter().position(AlignedHop::differs);
     let same = parted.unwrap_or(rows.len());
+    let (missing, unreached) = unreached(&rows);
+    let omitted = unreached.saturating_sub(MAX_UNREACHED);
+    let shown = &rows[same..rows.len() - omitted];
     html! {
         p.note {
             @if parted.is_none() { "The packets had the same way and the same end. " }
@@ -86,10 +93,22 @@ fn table(titles: [&str; 2], ways: &[ConnectionWay; 2]) -> Markup {
                         }
                     }
                 }
-                tbody { @for row in rows.iter().skip(same) { (render_row(row, titles)) } }
+                tbody { @for row in shown { (render_row(row, titles)) } }
             }
         }
+        @if omitted > 0 {
+            p.note { (count(omitted, "more place has", "more places have")) " no packet in " q { (titles[missing]) } "." }
+        }
     }
+}
+
+/// Returns the side whose packets end first, and the number of places after their end.
+fn unreached(rows: &[AlignedHop]) -> (usize, usize) {
+    let is_missing = |side: usize| move |row: &&AlignedHop| row.sides[side].is_none();
+    let missing = |side: usize| rows.iter().rev().take_while(is_missing(side)).count();
+    let counts = [missing(0), missing(1)];
+    let side = usize::from(counts[1] > counts[0]);
+    (side, counts[side])
 }
 
 fn render_row(row: &AlignedHop, titles: [&str; 2]) -> Markup {
