@@ -118,6 +118,9 @@ fn make_pods(
     nodes: &mut Nodes,
     left: &mut usize,
 ) -> Result<Vec<Tree>, Diagnostic> {
+    if workload.replicas == Some(0) {
+        return Ok(Vec::new());
+    }
     let eligible = nodes.eligible(workload)?;
     let count = workload.replicas.unwrap_or(eligible.len());
     if count > *left {

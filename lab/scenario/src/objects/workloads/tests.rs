@@ -124,7 +124,7 @@ fn daemon_set_has_one_pod_on_each_node() {
 fn replicas_default_to_one_and_may_be_zero() {
     insta::assert_snapshot!(pods(&[
         workload("ReplicaSet", "one", "", ""),
-        workload("Deployment", "none", ", replicas: 0", ""),
+        workload("Deployment", "none", ", replicas: 0", ", nodeName: node-7"),
     ]));
 }
 
