@@ -191,13 +191,17 @@ fn sets_odd_restored_by_ipset_are_equal() {
 
 /// Parses interfaces, routes and rules as `ip` prints them. Routes and rules that are loaded into
 /// another namespace are the same there.
+///
+/// An interface gets its link-local address once the kernel's link watch has seen that it is up, which
+/// a busy machine delays.
 #[test]
 fn ip_output_restored_is_equal() {
     const MAKE: &str = "\
         ip link set lo up; ip link add eth0 type veth peer name p0; ip link set p0 up; ip link set eth0 up; \
         ip addr add 10.0.0.1/24 brd + dev eth0 label eth0:1; ip addr add 10.0.0.2/24 dev eth0; \
         ip addr add 10.9.9.9 peer 10.9.9.10/32 dev eth0; ip addr add fd00::1/64 dev eth0 nodad; \
-        ip addr add 10.1.1.1/24 dev eth0 valid_lft 1000 preferred_lft 100; ";
+        ip addr add 10.1.1.1/24 dev eth0 valid_lft 1000 preferred_lft 100; \
+        for dev in p0 eth0; do until ip addr show $dev | grep -q fe80; do :; done; done; ";
     const ROUTES: &str = "\
         ip route add default via 10.0.0.9 dev eth0 metric 100; \
         ip route add 10.3.0.0/16 nexthop via 10.0.0.5 dev eth0 weight 1 nexthop via 10.0.0.6 dev eth0 weight 2; \
