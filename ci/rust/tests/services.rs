@@ -1,7 +1,7 @@
 //! Runs a lab as tests of a Rust project. The program `svclab-agent` builds the labs. Install it on
-//! the machine (`cargo install --path svclab`) or name it in the variable `SVCLAB_AGENT`. To test
-//! your own kube-proxy instead of generated rules, add `.with_kube_proxy("bin/kube-proxy")` before
-//! `.run()`.
+//! the machine (`cargo install --path svclab/lab/svclab`) or name it in the variable
+//! `SVCLAB_AGENT`. To test your own kube-proxy instead of generated rules, add
+//! `.with_kube_proxy("bin/kube-proxy")` before `.run()`.
 
 use svclab::evidence::Verdict;
 use svclab::{Lab, LabError};
