@@ -58,6 +58,18 @@ fn is_verifiable(transport: Transport, bytes: &[u8]) -> bool {
     transport.fragment == Fragment::None && bytes.len() == transport.length
 }
 
+/// Verifies a checksum that includes the pseudo-header, given with its position.
+fn checksum(transport: Transport, bytes: &[u8], (value, position): (u16, usize)) -> Checksum {
+    Checksum {
+        value,
+        state: if is_verifiable(transport, bytes) {
+            verify(transport, bytes, (value, position))
+        } else {
+            ChecksumState::NotVerified
+        },
+    }
+}
+
 fn tcp(transport: Transport, bytes: &[u8]) -> Option<Decoded<'_>> {
     let packet = TcpPacket::new(bytes)?;
     let header_length = usize::from(packet.get_data_offset()) * 4;
@@ -68,7 +80,6 @@ fn tcp(transport: Transport, bytes: &[u8]) -> Option<Decoded<'_>> {
     let flags = packet.get_flags();
     let set = FLAGS.iter().filter(|(bit, _)| flags & bit != 0);
     let options = packet.get_options_iter();
-    let value = packet.get_checksum();
     let header = Header::Tcp(TcpHeader {
         source_port: packet.get_source(),
         destination_port: packet.get_destination(),
@@ -82,14 +93,7 @@ fn tcp(transport: Transport, bytes: &[u8]) -> Option<Decoded<'_>> {
             .filter(|option| option.get_number() != TcpOptionNumbers::NOP)
             .map(|option| self::option(&option))
             .collect(),
-        checksum: Checksum {
-            value,
-            state: if is_verifiable(transport, bytes) {
-                verify(transport, bytes, (value, TCP_CHECKSUM))
-            } else {
-                ChecksumState::NotVerified
-            },
-        },
+        checksum: checksum(transport, bytes, (packet.get_checksum(), TCP_CHECKSUM)),
     });
     let length = transport.length.saturating_sub(header_length);
     let layer = Layer::Data(length);
@@ -228,21 +232,13 @@ fn icmpv6(transport: Transport, bytes: &[u8]) -> Option<Decoded<'_>> {
     let is_echo = [Icmpv6Types::EchoRequest, Icmpv6Types::EchoReply].contains(&kind);
     // Types below 128 are errors (RFC 4443, 2.1).
     let is_error = kind.0 < 128;
-    let value = packet.get_checksum();
     let header = Header::Icmpv6(Icmp {
         kind: kind.0,
         code: packet.get_icmpv6_code().0,
         identifier: short(bytes, 4).filter(|_| is_echo),
         sequence: short(bytes, 6).filter(|_| is_echo),
         mtu: long(bytes, 4).filter(|_| kind == Icmpv6Types::PacketTooBig),
-        checksum: Checksum {
-            value,
-            state: if is_verifiable(transport, bytes) {
-                verify(transport, bytes, (value, ICMP_CHECKSUM))
-            } else {
-                ChecksumState::NotVerified
-            },
-        },
+        checksum: checksum(transport, bytes, (packet.get_checksum(), ICMP_CHECKSUM)),
     });
     Some((Some(header), after_icmp(transport, bytes, is_error)))
 }
