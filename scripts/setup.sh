@@ -241,6 +241,23 @@ cache_directory() {
     fi
 }
 
+# Downloads a package with pip, checks it, takes a file from it, and stores the file at a path once
+# for each machine. The arguments are the path, the package as a requirement, its SHA-256, and the
+# name of a command that takes the file from the package in the working directory and prints its
+# path. Further arguments are options of pip.
+fetch_from_pip() (
+    kept=$1 package=$2 sha256=$3 take=$4
+    shift 4
+    mkdir -p -- "${kept%/*}" || cannot "cannot create ${kept%/*}"
+    work=$(mktemp -d -p "${kept%/*}") || cannot "cannot create a directory in ${kept%/*}"
+    trap 'rm -rf -- "$work"' EXIT
+    cd -- "$work" || exit
+    printf '%s --hash=sha256:%s\n' "$package" "$sha256" >wanted
+    python3 -m pip --quiet --disable-pip-version-check download --no-deps --require-hashes \
+        "$@" --dest . --requirement wanted >&2 && file=$("$take") && mv -- "$file" "$kept" ||
+        cannot "pip cannot download $package; see its output above"
+)
+
 # axe-core, which the tests of the report search for barriers with: the wheel that contains the file,
 # its SHA-256, and the version of the file. The file is that of the npm package, plus a newline.
 axe_wheel=axe-playwright-python==0.1.8
@@ -256,21 +273,14 @@ axe_is_there() {
     [[ -s $(axe_path) ]]
 }
 
-# Downloads axe-core and stores it, once for each machine.
-fetch_axe() (
-    kept=$(axe_path)
+take_axe() {
+    python3 -m zipfile --extract ./*.whl . >&2 && echo axe_playwright_python/axe.min.js
+}
+
+fetch_axe() {
     say "Downloading axe-core $axe"
-    mkdir -p -- "${kept%/*}" || cannot "cannot create ${kept%/*}"
-    work=$(mktemp -d -p "${kept%/*}") || cannot "cannot create a directory in ${kept%/*}"
-    trap 'rm -rf -- "$work"' EXIT
-    cd -- "$work" || exit
-    printf '%s --hash=sha256:%s\n' "$axe_wheel" "$axe_wheel_sha256" >wanted
-    python3 -m pip --quiet --disable-pip-version-check download --no-deps \
-        --only-binary :all: --require-hashes --dest wheels --requirement wanted >&2 &&
-        python3 -m zipfile --extract wheels/*.whl . &&
-        mv -- axe_playwright_python/axe.min.js "$kept" ||
-        cannot "pip cannot download $axe_wheel; see its output above"
-)
+    fetch_from_pip "$(axe_path)" "$axe_wheel" "$axe_wheel_sha256" take_axe --only-binary :all:
+}
 
 # The schema of JUnit XML of the xunit plugin of Jenkins: the source package of pytest, which contains
 # it, and its SHA-256.
@@ -286,21 +296,15 @@ junit_schema_is_there() {
     [[ -s $(junit_schema_path) ]]
 }
 
-# Downloads the schema and stores it, once for each machine.
-fetch_junit_schema() (
-    kept=$(junit_schema_path)
+take_junit_schema() {
+    tar -xzf "pytest-$pytest.tar.gz" && echo "pytest-$pytest/testing/example_scripts/junit-10.xsd"
+}
+
+fetch_junit_schema() {
     say "Downloading junit-10.xsd"
-    mkdir -p -- "${kept%/*}" || cannot "cannot create ${kept%/*}"
-    work=$(mktemp -d -p "${kept%/*}") || cannot "cannot create a directory in ${kept%/*}"
-    trap 'rm -rf -- "$work"' EXIT
-    cd -- "$work" || exit
-    printf 'pytest==%s --hash=sha256:%s\n' "$pytest" "$pytest_sha256" >wanted
-    python3 -m pip --quiet --disable-pip-version-check download --no-deps --no-binary pytest \
-        --require-hashes --dest . --requirement wanted >&2 &&
-        tar -xzf "pytest-$pytest.tar.gz" &&
-        mv -- "pytest-$pytest/testing/example_scripts/junit-10.xsd" "$kept" ||
-        cannot "pip cannot download the source of pytest $pytest; see its output above"
-)
+    fetch_from_pip "$(junit_schema_path)" "pytest==$pytest" "$pytest_sha256" take_junit_schema \
+        --no-binary pytest
+}
 
 # Prints the directory of Go after its download.
 go_directory() {
