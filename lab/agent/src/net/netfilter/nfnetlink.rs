@@ -134,22 +134,30 @@ pub(crate) fn dump(command: u16, on_message: impl FnMut(Message<'_>)) -> io::Res
     exchange(&open()?, &request.encode()?, Ends::Dump, on_message)
 }
 
-/// Sends requests on an open socket, which the kernel executes one after the other. An error has
-/// the index of the first rejected request. Later requests may have been executed.
+/// Sends requests on an open socket, as [`send_each`] does.
 pub(crate) fn request_each(
     socket: &Socket,
     requests: &[Request<'_>],
 ) -> Result<(), (usize, io::Error)> {
+    let mut encoded = Vec::with_capacity(requests.len());
+    for (index, request) in requests.iter().enumerate() {
+        let flags = request.flags | NLM_F_ACK;
+        let request = Request { flags, ..*request };
+        encoded.push(request.encode().map_err(|error| (index, error))?);
+    }
+    send_each(socket, &encoded)
+}
+
+/// Sends encoded requests with `NLM_F_ACK` of any netlink protocol on an open socket. The kernel
+/// executes them one after the other. An error has the index of the first rejected request. Later
+/// requests may have been executed.
+pub(crate) fn send_each(socket: &Socket, requests: &[Vec<u8>]) -> Result<(), (usize, io::Error)> {
     for (part, requests) in requests.chunks(MAX_REQUESTS).enumerate() {
         let at = |index: usize| move |error| (part * MAX_REQUESTS + index, error);
-        let mut encoded = Vec::new();
-        for request in requests {
-            let flags = request.flags | NLM_F_ACK;
-            let request = Request { flags, ..*request };
-            encoded.extend(request.encode().map_err(at(0))?);
-        }
         let address = SocketAddr::new(0, 0);
-        socket.send_to(&encoded, &address, 0).map_err(at(0))?;
+        socket
+            .send_to(&requests.concat(), &address, 0)
+            .map_err(at(0))?;
         // All answers are received, so that none is taken for that of a later request.
         let mut answers = (0..requests.len())
             .map(|index| receive(socket, Ends::Acks(1), &mut |_| ()).map_err(at(index)))
