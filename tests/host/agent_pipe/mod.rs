@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use conversation::{Conversation, test_users};
+use ipnetwork::IpNetwork;
 use pnet::packet::Packet as _;
 use pnet::packet::ethernet::EthernetPacket;
 use pnet::packet::ipv4::Ipv4Packet;
@@ -243,6 +244,42 @@ fn agent_invalid_request_keeps_other_labs() {
         // The failed requests concerned other labs; lab 2 still works.
         agent.send(&Request::Probe { lab: 2 });
         assert!(matches!(agent.recv_answer(), Event::Probed { lab: 2, .. }));
+    }
+}
+
+/// The kernel completes IPv6 addresses in the background.
+#[test]
+fn agent_built_lab_has_usable_ipv6_addresses() {
+    const ADDRESSES: u32 = 1000;
+    for user in test_users() {
+        let mut agent = Conversation::start_ready(user);
+        let mut plan = small_plan();
+        let own = &mut plan.namespaces[0].links[0].addresses;
+        own.extend((0..ADDRESSES).map(|number| {
+            let address = format!("fd00:1::1:{number:x}/64");
+            address.parse::<IpNetwork>().expect("an address")
+        }));
+        agent.build(1, plan);
+        agent.send(&Request::Run {
+            lab: 1,
+            namespace: "host/client".to_owned(),
+            program: "ip".to_owned(),
+            arguments: ["-6", "-o", "addr"].map(str::to_owned).to_vec(),
+            input: String::new(),
+        });
+        let Event::ProgramFinished { lab: 1, output } = agent.recv_answer() else {
+            panic!("the program did not run");
+        };
+        let addresses = output
+            .stdout
+            .lines()
+            .filter(|line| line.contains(" fd00:1::1:"));
+        assert_eq!(addresses.count(), ADDRESSES as usize, "{}", output.stderr);
+        let tentative = output
+            .stdout
+            .lines()
+            .filter(|line| line.contains("tentative"));
+        assert_eq!(tentative.collect::<Vec<_>>(), [""; 0]);
     }
 }
 

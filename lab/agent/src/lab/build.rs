@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::net::netfilter::accounting;
-use crate::net::netlink::{FIRST_INDEX, NamespaceNetlink, links};
+use crate::net::netlink::{self, FIRST_INDEX, NamespaceNetlink, links};
 use crate::net::netns::NetNs;
 use crate::net::ports::Ports;
 use crate::net::{ipvs, sysctl};
@@ -69,13 +69,8 @@ pub(super) async fn connect(plan: &Plan, built: &BuiltNamespaces) -> Result<(), 
         wire.bring_up(namespace)?;
     }
     phases.enter(Phase::Carrier);
-    for bridged in [false, true] {
-        for ((ns, wire), namespace) in built.iter().zip(&plan.namespaces) {
-            wire.wait_for_carrier(ns, namespace, &plan.namespaces, bridged)
-                .await?;
-        }
-    }
-    Ok(())
+    let wires = built.iter().map(|(ns, wire)| (ns, wire));
+    netlink::wait_until_ready(wires, &plan.namespaces).await
 }
 
 /// Adds neighbours, routes, routing rules, virtual servers and accounting objects.

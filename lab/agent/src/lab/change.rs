@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::lab::RunningLab;
 use crate::net::netfilter::{accounting, conntrack};
-use crate::net::netlink::NamespaceNetlink;
+use crate::net::netlink::{self, NamespaceNetlink};
 use crate::net::{ipvs, sysctl};
 use crate::rules;
 use crate::rules::loader::load;
@@ -57,20 +57,15 @@ impl RunningLab {
             self.servers.remove(at).1.shutdown().await;
         }
         step("apply changes to its namespaces".to_owned());
-        let links = delta.namespaces.iter().flat_map(|change| &change.links);
-        let comes_up = links.into_iter().any(|link| link.up == Some(true));
+        let mut links = delta.namespaces.iter().flat_map(|change| &change.links);
+        let needs_wait = links.any(|link| link.up == Some(true) || !link.addresses.add.is_empty());
         for change in delta.namespaces {
             self.apply_namespace_delta(change).await?;
         }
-        if comes_up {
+        if needs_wait {
             let namespaces = &self.plan.namespaces;
-            for bridged in [false, true] {
-                for (namespace, wire) in namespaces.iter().zip(&self.netlinks) {
-                    let ns = &self.namespaces[&namespace.name];
-                    wire.wait_for_carrier(ns, namespace, namespaces, bridged)
-                        .await?;
-                }
-            }
+            let descriptors = namespaces.iter().map(|plan| &self.namespaces[&plan.name]);
+            netlink::wait_until_ready(descriptors.zip(&self.netlinks), namespaces).await?;
         }
         for server in delta.start {
             step(format!("start {}", server.name));

@@ -2,11 +2,11 @@
 //! socket, and one thread drives all of them.
 
 mod batch;
-mod carrier;
 mod changes;
 mod lifetimes;
 pub(crate) mod links;
 mod neighbours;
+mod ready;
 mod routes;
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use rtnetlink::{Handle, LinkUnspec};
 use tokio::task::JoinHandle;
 
-pub(crate) use carrier::LinkChanges;
+pub(crate) use ready::{LinkChanges, wait_until_ready};
 
 use self::batch::Batch;
 use crate::net::netns::NetNs;
