@@ -31,7 +31,7 @@ struct Fault {
     unstable: Option<&'static str>,
 }
 
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 10] = [
     Fault {
         name: "tunnel-neighbour",
         make: "ip neigh replace 10.244.2.0 lladdr 0a:58:00:00:00:99 dev flannel.1 nud permanent",
@@ -91,8 +91,15 @@ const FAULTS: [Fault; 9] = [
     Fault {
         name: "missing-entry",
         make: "bridge fdb del $(bridge fdb show dev flannel.1 | cut -d' ' -f1) dev flannel.1",
-        undo: "true",
+        undo: "bridge fdb add $(ip neigh show dev flannel.1 | cut -d' ' -f3) dev flannel.1 dst 192.168.50.12",
         probe: "toOtherNode",
+        unstable: None,
+    },
+    Fault {
+        name: "bridge-down",
+        make: "ip link set cni0 down",
+        undo: "true",
+        probe: "toPod",
         unstable: None,
     },
 ];

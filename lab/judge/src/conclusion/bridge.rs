@@ -57,10 +57,23 @@ impl<'a> LastHop<'a> {
         })
     }
 
-    /// Returns the bridge port that refused a frame: the port that received the frame, if it is
-    /// locked, or the port to the destination, if its settings tell why. Linux v6.18 reports both in
-    /// the same function (`net/bridge/br_input.c`, `br_handle_frame_finish`).
+    /// Returns the bridge of the port that received the frame, if the bridge is down: the kernel
+    /// then disables its ports (Linux v6.12, `net/bridge/br_stp_if.c`, `br_stp_disable_bridge`).
+    pub(super) fn bridge_down(self) -> Option<Fault> {
+        let bridge = self.own.link(self.ingress_port()?.bridge.as_ref()?)?;
+        (!bridge.is_up()).then(|| Fault::Down {
+            interface: InterfaceName::new(&self.hop.namespace, &bridge.name),
+        })
+    }
+
+    /// Returns what made a bridge refuse a frame: the bridge, if it is down, the port that received
+    /// the frame, if it is locked, or the port to the destination, if its settings tell why. Linux
+    /// v6.18 reports the ports in the same function (`net/bridge/br_input.c`,
+    /// `br_handle_frame_finish`).
     pub(super) fn bridge_ingress(self) -> Option<Fault> {
+        if let Some(down) = self.bridge_down() {
+            return Some(down);
+        }
         let is_locked = |port: &&LinkState| port.port.is_some_and(|state| state.settings.locked);
         match self.ingress_port().filter(is_locked) {
             Some(port) => Some(Fault::LockedPort {

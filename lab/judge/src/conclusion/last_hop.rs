@@ -58,6 +58,7 @@ impl<'a> LastHop<'a> {
             DropKind::OtherHardwareAddress | DropKind::LinkRefused => self.link(),
             DropKind::BridgeNoPort => self.bridge_port(),
             DropKind::BridgeIngress => self.bridge_ingress(),
+            DropKind::BridgePortState => self.bridge_down(),
             DropKind::Netfilter | DropKind::Ipvs => {
                 self.ingress_rule().or_else(|| self.virtual_server())
             }

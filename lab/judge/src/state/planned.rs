@@ -72,8 +72,15 @@ fn planned_link(namespace: &Namespace, link: &Link) -> LinkState {
             ("vxlan", Some(state))
         }
     };
-    let port = link.bridge.is_some().then_some(PortState {
-        forwarding: !link.down,
+    // The kernel disables the ports of a bridge that is down.
+    let is_up = |name: &String| {
+        namespace
+            .links
+            .iter()
+            .any(|link| link.name == *name && !link.down)
+    };
+    let port = link.bridge.as_ref().map(|bridge| PortState {
+        forwarding: !link.down && is_up(bridge),
         settings: link.port,
     });
     LinkState {

@@ -153,7 +153,9 @@ pub(crate) fn make_links(
             let index = netlink.index(plan, &link.name)?;
             let request = match &link.kind {
                 LinkKind::Bridge => {
-                    with_common_fields(LinkBridge::new(&link.name), index, link).build()
+                    // `LinkBridge::new` would set the bridge up.
+                    let bridge = LinkMessageBuilder::<LinkBridge>::new(&link.name);
+                    with_common_fields(bridge, index, link).build()
                 }
                 LinkKind::Dummy => {
                     with_common_fields(LinkDummy::new(&link.name), index, link).build()

@@ -144,6 +144,30 @@ fn bridge_without_port_names_hairpin_or_port() {
 }
 
 #[test]
+fn bridge_port_of_bridge_that_is_down_names_bridge() {
+    let mut plan = plan();
+    let drop = |reason| {
+        let crossings = vec![crossing("veth-a", false)];
+        let end = dropped(reason, "br_handle_frame");
+        packet("10.244.0.2:4000", "10.244.0.3:80", crossings, end)
+    };
+    let of_state = drop("BRIDGE_INGRESS_STP_STATE");
+    assert_eq!(
+        kind_and_fault(&plan, &of_state),
+        (DropKind::BridgePortState, None)
+    );
+    node(&mut plan).links[2].down = true;
+    let down = || Fault::Down {
+        interface: InterfaceName::new("node-1", "cni0"),
+    };
+    assert_eq!(kind_and_fault(&plan, &of_state).1, Some(down()));
+    assert_eq!(
+        kind_and_fault(&plan, &drop("NOT_SPECIFIED")),
+        (DropKind::BridgeIngress, Some(down()))
+    );
+}
+
+#[test]
 fn bridge_port_settings_name_their_ports() {
     let mut plan = plan();
     let drop = |function| {
