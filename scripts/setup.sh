@@ -22,6 +22,17 @@ cannot() {
     exit 3
 }
 
+# Prints the comment at the top of the running script and ends it, if the first of the arguments is
+# an option for help.
+help_if_asked() {
+    case ${1-} in
+        -h | --help)
+            sed -n '2,/^[^#]/s/^# \{0,1\}//p' -- "$0"
+            exit 0
+            ;;
+    esac
+}
+
 has() {
     command -v "$1" >/dev/null 2>&1
 }
