@@ -17,7 +17,7 @@ use svclab_model::evidence::Evidence;
 use svclab_model::plan::Plan;
 use svclab_planner::delta::diff;
 use svclab_runner::kernel::{Agent, KernelError, RunCount, Session};
-use svclab_runner::run::execute::pool::{Pool, PoolPermits};
+use svclab_runner::run::execute::pool::{Pool, Room};
 
 /// Origin of a trial's lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -95,7 +95,7 @@ struct RunningLab {
     case: String,
     plan: Plan,
     session: Session,
-    _room: Option<PoolPermits>,
+    _room: Option<Room>,
 }
 
 impl Bench {
@@ -205,7 +205,7 @@ impl Bench {
         })
     }
 
-    async fn wait_for_room(&self, pool: &Pool, plan: &Plan) -> Option<PoolPermits> {
+    async fn wait_for_room(&self, pool: &Pool, plan: &Plan) -> Option<Room> {
         let _waiting = self.idle.start_waiting();
         let mut permit = pin!(pool.acquire_room(plan));
         tokio::select! {

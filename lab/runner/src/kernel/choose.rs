@@ -72,11 +72,11 @@ impl Kernel {
         }
     }
 
-    /// Returns the maximum number of labs that one agent can hold at the same time without
+    /// Returns the maximum number of labs that one agent can build or probe at the same time without
     /// answering their probes late. More labs would not be faster in a guest, which has 1
     /// processor.
     #[must_use]
-    pub const fn max_labs(&self) -> usize {
+    pub const fn max_active_labs(&self) -> usize {
         match self {
             Self::Host(_) => Semaphore::MAX_PERMITS,
             Self::Guest(_) => 2,

@@ -116,16 +116,16 @@ async fn explain_case(mut prepared: Prepared, pools: &Pools) -> Result<Explained
             remedy: None,
         });
     };
-    let _room = pool.acquire_room(&prepared.plan).await;
+    let room = pool.acquire_room(&prepared.plan).await;
     let begun = Instant::now();
     let agent = pool.agent().await.map_err(|error| to_run_error(&error))?;
-    let (judgement, evidence, _session) = match try_case(&prepared, &agent).await {
+    let (judgement, evidence, _session) = match try_case(&prepared, &agent, room.as_ref()).await {
         Ok(tried) => tried,
         Err(error) => {
             prepared = refit::without_rejected(&prepared, &error, &agent)
                 .await
                 .unwrap_or_else(|| Err(to_run_error(&error)))?;
-            let again = try_case(&prepared, &agent).await;
+            let again = try_case(&prepared, &agent, room.as_ref()).await;
             again.map_err(|error| to_run_error(&error))?
         }
     };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::case_evidence::CaseEvidence;
 use super::control::{RunControl, case_timeout_error};
-use super::pool::Pool;
+use super::pool::{Pool, Room};
 use super::rejected_rule::locate_in_lab;
 use super::result::{judged_result, split_ended, without_verdict};
 use crate::kernel::{Agent, KernelError, RunCount, Session};
@@ -16,11 +16,12 @@ use svclab_judge::{ClaimOutcome, ClaimVerdict, Judgement};
 use svclab_model::evidence::Evidence;
 use svclab_model::protocol::{Failure, FailureKind};
 
-/// Runs a case, again if it does not pass and `control` permits it. Returns the case as it ran, its
-/// result, and the session and evidence of its last lab.
+/// Runs a case in its room, again if it does not pass and `control` permits it. Returns the case as
+/// it ran, its result, and the session and evidence of its last lab.
 pub(super) async fn run_case(
     mut prepared: Arc<Prepared>,
     pool: Result<Arc<Pool>, RunError>,
+    room: Option<&Room>,
     control: &RunControl,
 ) -> (Arc<Prepared>, CaseResult, Option<(Session, Evidence)>) {
     let pool = match pool {
@@ -33,7 +34,7 @@ pub(super) async fn run_case(
     let mut failed_tries = Vec::new();
     loop {
         let (mut result, lab) = match pool.agent().await {
-            Ok(agent) => try_on_agent(&mut prepared, &agent, control.case_timeout).await,
+            Ok(agent) => try_on_agent(&mut prepared, (&agent, room), control.case_timeout).await,
             Err(error) => {
                 let mut result = without_verdict(&prepared, to_run_error(&error));
                 pool.release().clone_into(&mut result.kernel);
@@ -59,7 +60,7 @@ pub async fn run_on_agent(
     prepared: Prepared,
 ) -> (CaseResult, Option<Arc<CaseEvidence>>) {
     let mut prepared = Arc::new(prepared);
-    let (result, lab) = try_on_agent(&mut prepared, agent, None).await;
+    let (result, lab) = try_on_agent(&mut prepared, (agent, None), None).await;
     let (result, seen, _) = split_ended((prepared, result, lab), true);
     (result, seen)
 }
@@ -67,11 +68,11 @@ pub async fn run_on_agent(
 /// Runs a case on an agent, for at most the given time. Sets `prepared` to the case as it ran.
 async fn try_on_agent(
     prepared: &mut Arc<Prepared>,
-    agent: &Agent,
+    (agent, room): (&Agent, Option<&Room>),
     limit: Option<Duration>,
 ) -> (CaseResult, Option<(Session, Evidence)>) {
     let begun = Instant::now();
-    let trial = try_without_rejected(prepared, agent);
+    let trial = try_without_rejected(prepared, agent, room);
     let judged = match limit {
         // Dropping the trial drops its session, and the agent removes the lab.
         Some(limit) => tokio::time::timeout(limit, trial)
@@ -96,17 +97,18 @@ async fn try_on_agent(
 async fn try_without_rejected(
     prepared: &mut Arc<Prepared>,
     agent: &Agent,
+    room: Option<&Room>,
 ) -> Result<(Judgement, Evidence, Session), RunError> {
-    let mut tried = try_case(prepared, agent).await;
+    let mut tried = try_case(prepared, agent, room).await;
     if let Err(error) = &tried
         && let Some(fitting) = refit::without_rejected(prepared, error, agent).await
     {
         *prepared = Arc::new(fitting?);
-        tried = try_case(prepared, agent).await;
+        tried = try_case(prepared, agent, room).await;
     }
     let tried = match tried {
         Ok((judgement, evidence, _)) if needs_full_wait(&judgement, &evidence) => {
-            try_case(&without_settling(prepared), agent).await
+            try_case(&without_settling(prepared), agent, room).await
         }
         tried => tried,
     };
@@ -131,8 +133,8 @@ pub fn without_settling(prepared: &Prepared) -> Prepared {
     waiting
 }
 
-/// Builds a case, runs its probes and judges the evidence. The lab runs as long as its session
-/// exists.
+/// Builds a case in its room, runs its probes and judges the evidence. The lab runs as long as its
+/// session exists.
 ///
 /// # Errors
 ///
@@ -140,10 +142,11 @@ pub fn without_settling(prepared: &Prepared) -> Prepared {
 pub async fn try_case(
     prepared: &Prepared,
     agent: &Agent,
+    room: Option<&Room>,
 ) -> Result<(Judgement, Evidence, Session), KernelError> {
     let mut retries = RunCount::default();
     loop {
-        match try_once(prepared, agent).await {
+        match try_once(prepared, agent, room).await {
             Err(error) if retries.should_retry(&error) => {}
             tried => return tried,
         }
@@ -153,9 +156,13 @@ pub async fn try_case(
 async fn try_once(
     prepared: &Prepared,
     agent: &Agent,
+    room: Option<&Room>,
 ) -> Result<(Judgement, Evidence, Session), KernelError> {
     let mut session = agent.build(prepared.plan.clone()).await?;
-    let evidence = session.probe().await?;
+    let evidence = match room {
+        Some(room) => room.finish_probes(session.probe()).await?,
+        None => session.probe().await?,
+    };
     let judge = prepared.judge().map_err(|problems| {
         let message = problems
             .iter()

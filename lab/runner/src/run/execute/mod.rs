@@ -234,7 +234,7 @@ impl RunState {
             let (gate, events) = (Arc::clone(&gate), events.clone());
             let (with_evidence, control) = (options.with_evidence, options.control);
             running.spawn(number, async move {
-                let _room = match &pool {
+                let room = match &pool {
                     Ok(pool) => pool.acquire_room(&prepared.plan).await,
                     Err(_) => None,
                 };
@@ -242,7 +242,10 @@ impl RunState {
                 let _ = events.send(Event::CaseStarted {
                     case: prepared.case.id.clone(),
                 });
-                split_ended(run_case(prepared, pool, &control).await, with_evidence)
+                split_ended(
+                    run_case(prepared, pool, room.as_ref(), &control).await,
+                    with_evidence,
+                )
             });
         }
         while let Some((number, ended)) = running.next().await {

@@ -6,16 +6,26 @@
 //! than later ones.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
 
 use super::RunOptions;
 use crate::kernel::{Agent, Kernel, KernelError, KernelSelector, NotEnoughMemory};
 use crate::run::prepare::Prepared;
 use svclab_agent::contain::AgentPrivilege;
 use svclab_model::plan::Plan;
+
+/// Time after which probes that still run are taken to wait for a timeout, which needs no processor.
+const WAITING_AFTER: Duration = Duration::from_millis(400);
+
+/// Maximum number of labs of a pool whose probes wait for a timeout, for each lab that needs a
+/// processor. A busy guest removes the namespaces of earlier labs late. With 3, it ran out of memory.
+const WAITING_LABS: usize = 1;
 
 /// Unit of the memory permits, in KiB.
 const PERMIT_KIB: u64 = 1024;
@@ -188,7 +198,10 @@ fn memory_permits(memory: u64) -> usize {
 pub struct Pool {
     kernel: Kernel,
     slots: Vec<Mutex<Slot>>,
+    /// Permits for all labs.
     lab_permits: Arc<Semaphore>,
+    /// Permits for labs that need a processor: they are built, or their probes run.
+    active_permits: Arc<Semaphore>,
     limits: Arc<KernelLimits>,
     /// Permits for lab memory, one for each [`PERMIT_KIB`]; a case holds its part while it runs.
     /// Agents in guests do not share memory and a case does not choose its agent. A pool of guests
@@ -200,8 +213,32 @@ pub struct Pool {
     tools: Tools,
 }
 
-/// Permits of a running case: its place in the pool and its memory.
-pub type PoolPermits = [OwnedSemaphorePermit; 2];
+/// Place and memory of a lab in a pool.
+pub struct Room {
+    /// Permit for a lab that needs a processor.
+    active: StdMutex<Option<OwnedSemaphorePermit>>,
+    _permits: [OwnedSemaphorePermit; 2],
+}
+
+impl Room {
+    /// Waits for the probes of the lab. If they take longer than [`WAITING_AFTER`], another lab may
+    /// use the processor.
+    pub async fn finish_probes<T>(&self, probes: impl Future<Output = T>) -> T {
+        let mut probes = pin!(probes);
+        tokio::select! {
+            biased;
+            finished = &mut probes => return finished,
+            () = sleep(WAITING_AFTER) => {}
+        }
+        drop(
+            self.active
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        probes.await
+    }
+}
 
 /// State of one agent of a pool.
 #[derive(Default)]
@@ -218,10 +255,12 @@ enum Slot {
 impl Pool {
     fn new(kernel: Kernel, agents: usize, limits: Arc<KernelLimits>, tools: Tools) -> Self {
         let new_permits = || Arc::new(Semaphore::new(memory_permits(limits.memory)));
-        let places = kernel.max_labs().saturating_mul(agents);
+        let active = kernel.max_active_labs().saturating_mul(agents);
+        let permits = |labs: usize| Arc::new(Semaphore::new(labs.min(Semaphore::MAX_PERMITS)));
         Self {
             kernel,
-            lab_permits: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
+            lab_permits: permits(active.saturating_mul(1 + WAITING_LABS)),
+            active_permits: permits(active),
             memory_permits: limits.memory_permits.clone().unwrap_or_else(new_permits),
             limits,
             agent_permits: OnceCell::new(),
@@ -236,22 +275,29 @@ impl Pool {
         self.kernel.release()
     }
 
-    /// Waits until the agents have room for the lab of `plan`. Dropping the returned permits frees
-    /// the room. `None` never occurs: no semaphore is closed.
-    pub async fn acquire_room(&self, plan: &Plan) -> Option<PoolPermits> {
+    /// Waits until the agents have room for the lab of `plan`. Dropping the room frees it. `None`
+    /// never occurs: no semaphore is closed.
+    pub async fn acquire_room(&self, plan: &Plan) -> Option<Room> {
         // A task that waits here holds nothing that other tasks wait for.
         self.agent_permits
             .get_or_init(|| self.wait_for_agents())
             .await;
         let room = memory_units(plan.memory_kib()).min(memory_units(self.limits.memory));
         // `acquire` fails only for a closed semaphore, and no semaphore is closed. All tasks
-        // acquire the two permits in the same order, so they cannot deadlock.
+        // acquire the permits in the same order, so they cannot deadlock.
         let place = Arc::clone(&self.lab_permits).acquire_owned().await.ok()?;
         let room = Arc::clone(&self.memory_permits)
             .acquire_many_owned(room)
             .await
             .ok()?;
-        Some([place, room])
+        let active = Arc::clone(&self.active_permits)
+            .acquire_owned()
+            .await
+            .ok()?;
+        Some(Room {
+            active: StdMutex::new(Some(active)),
+            _permits: [place, room],
+        })
     }
 
     /// Waits until there are permits for the agents of this pool. `None` if the number of agents is
@@ -306,6 +352,23 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn room_of_waiting_probes_leaves_processor_to_others() {
+        let permits = Arc::new(Semaphore::new(3));
+        let acquire = || Arc::clone(&permits).try_acquire_owned().unwrap();
+        let room = Room {
+            active: StdMutex::new(Some(acquire())),
+            _permits: [acquire(), acquire()],
+        };
+        room.finish_probes(sleep(WAITING_AFTER / 2)).await;
+        assert_eq!(permits.available_permits(), 0);
+        room.finish_probes(sleep(WAITING_AFTER * 2)).await;
+        assert_eq!(permits.available_permits(), 1);
+        // The rest of the room is kept.
+        room.finish_probes(sleep(WAITING_AFTER * 2)).await;
+        assert_eq!(permits.available_permits(), 1);
+    }
 
     #[test]
     fn agents_per_lab_follows_number_of_cases() {
