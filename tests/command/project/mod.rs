@@ -4,5 +4,6 @@ mod ci;
 mod cycles;
 mod docs;
 mod kubernetes;
+mod scripts;
 mod shards;
 mod style;
