@@ -62,6 +62,7 @@ impl<L> Drop for WaitingTrial<'_, L> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -79,6 +80,9 @@ mod tests {
     #[test]
     fn keep_in_other_thread_never_adds_lab_while_trial_waits() {
         const ROUNDS: usize = 20_000;
+        // On a busy machine, a round takes long, and finds the error with a higher probability.
+        const MAX_TIME: Duration = Duration::from_secs(5);
+        let begun = Instant::now();
         let idle = IdleLabs::default();
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -87,7 +91,8 @@ mod tests {
                     idle.keep(());
                 }
             });
-            let kept = (0..ROUNDS).any(|_| {
+            let mut rounds = (0..ROUNDS).take_while(|_| begun.elapsed() < MAX_TIME);
+            let kept = rounds.any(|_| {
                 let _waiting = idle.start_waiting();
                 idle.update(Vec::clear);
                 std::thread::yield_now();
