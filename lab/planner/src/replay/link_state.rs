@@ -49,6 +49,9 @@ pub fn list_link_state(namespace: &Namespace, dump: &NodeDump, report: &mut Repl
     if let Some(lo) = dump.links.as_ref().and_then(|links| links.get("lo")) {
         list_loopback(lo, dump, report);
     }
+    for (name, dumped) in dump.links.iter().flatten() {
+        list_without_arp(namespace, (name, dumped), dump, report);
+    }
     for (name, details) in dump.kinds.iter().flatten() {
         let Some(link) = namespace.links.iter().find(|link| link.name == *name) else {
             continue;
@@ -61,6 +64,29 @@ pub fn list_link_state(namespace: &Namespace, dump: &NodeDump, report: &mut Repl
             item.affects = format!("packets through {name} are handled as without the setting");
             report.omitted.push(item);
         }
+    }
+}
+
+/// Lists an interface without ARP. Dummy interfaces and tunnels have none by default.
+fn list_without_arp(
+    namespace: &Namespace,
+    (name, dumped): (&str, &Dumped),
+    dump: &NodeDump,
+    report: &mut ReplayReport,
+) {
+    let mut links = namespace.links.iter();
+    let is_built = links.any(|link| {
+        link.name == name && matches!(link.kind, LinkKind::Veth { .. } | LinkKind::Bridge)
+    });
+    let layer = dumped.link_layer.as_ref();
+    let is_ethernet = layer.is_some_and(|(layer, _)| &**layer == "ether");
+    if is_built && is_ethernet && dumped.flags.iter().any(|flag| &**flag == "NOARP") {
+        let location = location(dump, Format::Links, dumped.line);
+        let description = format!("`NOARP` of {name}");
+        let reason = "svclab builds such interfaces with ARP";
+        let mut item = OmittedItem::new(location, description, reason);
+        item.affects = format!("packets through {name} reach its neighbours");
+        report.omitted.push(item);
     }
 }
 

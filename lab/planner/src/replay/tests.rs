@@ -302,6 +302,9 @@ fn replace_node_link_state_is_listed() {
     )]);
     insta::assert_snapshot!(added_lines(&report), @r"
     omitted    tunnel ens6, gre: svclab builds a veth pair to an unknown peer instead; packets through the tunnel reach no other node
+    ip-addr:14: `NOARP` of kube-ipvs0
+    svclab builds such interfaces with ARP
+    packets through kube-ipvs0 reach its neighbours
     ip-link:6: `vlan_filtering 1` of kube-ipvs0
     svclab does not build this setting
     packets through kube-ipvs0 are handled as without the setting
