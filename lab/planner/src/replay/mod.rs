@@ -12,6 +12,7 @@ mod naming;
 pub mod rejected;
 mod rejection_reason;
 mod report;
+mod route_settings;
 mod routes;
 mod rules;
 mod sysctls;

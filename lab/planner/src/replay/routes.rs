@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::report::{ReplayReport, count_noun, list_names};
+use super::route_settings::{check_selectors, list_settings};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{
     Link, LinkKind, Mac, MultipathRoute, Namespace, Neighbour, NextHop, Plan, Route, RouteKind,
@@ -59,13 +60,19 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
     for route in dumped.filter(|route| !is_kernel_route(route)) {
         if !route.hops.is_empty() {
             match plan_multipath_route(namespace, dump, route) {
-                Ok(several) => multipath_routes.push(several),
+                Ok(several) => {
+                    list_settings(route, dump, report);
+                    multipath_routes.push(several);
+                }
                 Err(reason) => omitted.push((join_words(&route.source_text), reason)),
             }
             continue;
         }
         match plan_route(namespace, dump, route) {
-            Ok(Some(route)) => routes.push(route),
+            Ok(Some(planned)) => {
+                list_settings(route, dump, report);
+                routes.push(planned);
+            }
             Ok(None) => {}
             Err(reason) => omitted.push((join_words(&route.source_text), reason)),
         }
@@ -126,9 +133,7 @@ pub(super) fn plan_route(
     route: &Dumped,
 ) -> Result<Option<Route>, &'static str> {
     let attributes = &route.attributes;
-    if attributes.has("encap") || attributes.has("from") {
-        return Err("svclab does not support `encap` and `from` in routes");
-    }
+    check_selectors(attributes)?;
     let kind = match route.kind.as_deref() {
         None | Some("unicast") => RouteKind::Unicast,
         Some("local") => RouteKind::Local,
@@ -147,13 +152,7 @@ pub(super) fn plan_route(
         Some(link) if link.down => return Ok(None),
         Some(_) => {}
     }
-    let v4 = route.ip == Family::V4;
-    let to = match &*route.to {
-        "default" if v4 => "0.0.0.0/0".parse(),
-        "default" => "::/0".parse(),
-        to => to.parse(),
-    };
-    let to: IpNetwork = to.map_err(|_| "its destination is not a network")?;
+    let to = destination(route)?;
     let via = attributes.get("via").map(str::parse::<IpAddr>).transpose();
     let via = via.map_err(|_| "svclab does not support next hops of another family")?;
     if can_be_link_route(route) {
@@ -190,6 +189,15 @@ pub(super) fn plan_route(
         table,
         metric: metric.filter(|metric| *metric > 0),
     }))
+}
+
+fn destination(route: &Dumped) -> Result<IpNetwork, &'static str> {
+    let to = match (&*route.to, route.ip) {
+        ("default", Family::V4) => "0.0.0.0/0".parse(),
+        ("default", Family::V6) => "::/0".parse(),
+        (to, _) => to.parse(),
+    };
+    to.map_err(|_| "its destination is not a network")
 }
 
 /// Whether a route may be the kernel's own route to a link. busybox' `ip` does not print the
@@ -273,12 +281,7 @@ pub(super) fn plan_multipath_route(
     route: &Dumped,
 ) -> Result<MultipathRoute, &'static str> {
     let attributes = &route.attributes;
-    let to = match (&*route.to, route.ip) {
-        ("default", Family::V4) => "0.0.0.0/0".parse(),
-        ("default", Family::V6) => "::/0".parse(),
-        (to, _) => to.parse(),
-    };
-    let to: IpNetwork = to.map_err(|_| "its destination is not a network")?;
+    check_selectors(attributes)?;
     let mut next_hops = Vec::new();
     for hop in &route.hops {
         let dev = hop.get("dev").unwrap_or_default();
@@ -286,9 +289,7 @@ pub(super) fn plan_multipath_route(
         if !links.any(|link| link.name == dev && !link.down) {
             return Err("the interface of a next hop is not built");
         }
-        if hop.has("encap") {
-            return Err("svclab does not support `encap` and `from` in routes");
-        }
+        check_selectors(hop)?;
         let via = hop.get("via").map(str::parse::<IpAddr>).transpose();
         let via = via.map_err(|_| "svclab does not support next hops of another family")?;
         let weight = hop.get("weight").and_then(|text| text.parse().ok());
@@ -299,16 +300,16 @@ pub(super) fn plan_multipath_route(
             onlink: hop.has("onlink"),
         });
     }
-    let number = |name| attributes.get(name).and_then(|text| text.parse().ok());
+    let metric = attributes.get("metric").and_then(|text| text.parse().ok());
     Ok(MultipathRoute {
-        to,
+        to: destination(route)?,
         next_hops,
         source: attributes.get("src").and_then(|text| text.parse().ok()),
         table: match route.table() {
             "main" => None,
             name => Some(table_number(name, dump)),
         },
-        metric: number("metric").filter(|metric| *metric > 0),
+        metric: metric.filter(|metric| *metric > 0),
     })
 }
 

@@ -312,6 +312,36 @@ fn replace_node_link_state_is_listed() {
 }
 
 #[test]
+fn replace_node_unbuilt_route_settings_are_listed() {
+    let routes = "default via 10.0.0.254 dev ens5 mtu 1460 advmss lock 1400\n\
+                  10.1.0.5 dev caliabc scope link mtu lock 1480 hoplimit 64\n\
+                  10.3.0.0/16 tos 0x10 via 10.0.0.9 dev ens5\n\
+                  10.4.0.0/16 via 10.0.0.9 dev ens5 mtu 9001 hoplimit 3\n";
+    let mut files = FILES.to_vec();
+    let file = files.iter_mut().find(|(name, _)| *name == "ip-route");
+    file.unwrap().1 = routes;
+    let mut plan = plan_with_node();
+    let report = replace(&mut plan, "node-1", &parse_files(&files));
+    let items = report.omitted.iter();
+    let items = items.filter(|item| item.reason.contains("routes"));
+    let lines: Vec<String> = items.flat_map(OmittedItem::render_lines).collect();
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    ip-route:1: `mtu 1460` of the route to default
+    svclab builds routes without this setting
+    larger packets take the route in one piece
+    ip-route:1: `advmss lock 1400` of the route to default
+    svclab builds routes without this setting
+    larger TCP segments take the route
+    ip-route:4: `hoplimit 3` of the route to 10.4.0.0/16
+    svclab builds routes without this setting
+    packets of the node start with another TTL
+    `10.3.0.0/16 tos 0x10 via 10.0.0.9 dev ens5`: svclab does not support `tos` in routes; packets that matched it take another route
+    ");
+    let node = plan.namespace("node-1").unwrap();
+    assert_eq!(node.routes.len(), 3);
+}
+
+#[test]
 fn replace_node_changed_loopback_is_listed() {
     let lo = |text: &str| {
         let mut files = FILES.to_vec();
