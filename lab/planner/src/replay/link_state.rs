@@ -1,5 +1,5 @@
-//! Lists the state of interfaces that a replay does not build: settings of tunnels and bridges, and
-//! changes of the loopback interface.
+//! Lists the state of interfaces that a replay does not build: settings of tunnels and bridges, states
+//! of addresses, and changes of the loopback interface.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -44,6 +44,19 @@ const BRIDGE_SETTINGS: [(&str, &str); 6] = [
     ("vlan_filtering", "0"),
 ];
 
+/// States of an address that a replay does not build, with what differs in the lab.
+const ADDRESS_STATES: [(&str, &str); 3] = [
+    (
+        "dadfailed",
+        "the address is used, although another machine has it",
+    ),
+    (
+        "deprecated",
+        "new connections of the node may use the address",
+    ),
+    ("tentative", "the address is used"),
+];
+
 /// Adds the state that is not built to the report.
 pub fn list_link_state(namespace: &Namespace, dump: &NodeDump, report: &mut ReplayReport) {
     if let Some(lo) = dump.links.as_ref().and_then(|links| links.get("lo")) {
@@ -51,6 +64,9 @@ pub fn list_link_state(namespace: &Namespace, dump: &NodeDump, report: &mut Repl
     }
     for (name, dumped) in dump.links.iter().flatten() {
         list_without_arp(namespace, (name, dumped), dump, report);
+        if namespace.links.iter().any(|link| link.name == *name) {
+            list_address_states((name, dumped), dump, report);
+        }
     }
     for (name, details) in dump.kinds.iter().flatten() {
         let Some(link) = namespace.links.iter().find(|link| link.name == *name) else {
@@ -88,6 +104,40 @@ fn list_without_arp(
         item.affects = format!("packets through {name} reach its neighbours");
         report.omitted.push(item);
     }
+}
+
+/// Lists the addresses that the node does not use like others. Those of an interface that is down or
+/// has no carrier stay tentative.
+fn list_address_states(
+    (name, dumped): (&str, &Dumped),
+    dump: &NodeDump,
+    report: &mut ReplayReport,
+) {
+    let has_flag = |name: &str| dumped.flags.iter().any(|flag| &**flag == name);
+    if !has_flag("UP") || has_flag("NO-CARRIER") {
+        return;
+    }
+    for address in &dumped.addresses {
+        let mut states = ADDRESS_STATES.iter();
+        // An address that failed the check for uniqueness stays tentative.
+        let Some((state, affects)) = states.find(|(state, _)| address.attributes.has(state)) else {
+            continue;
+        };
+        // An interface that has just come up. The kernel of the lab creates the address.
+        if *state == "tentative" && is_link_local(address.network.ip()) {
+            continue;
+        }
+        let location = location(dump, Format::Links, address.line);
+        let description = format!("`{state}` of {} on {name}", address.network);
+        let reason = "svclab builds addresses without this state";
+        let mut item = OmittedItem::new(location, description, reason);
+        (*affects).clone_into(&mut item.affects);
+        report.omitted.push(item);
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// Lists changes of the loopback interface, which the kernel and the agent set up in each

@@ -312,6 +312,35 @@ fn replace_node_link_state_is_listed() {
 }
 
 #[test]
+fn replace_node_address_states_are_listed() {
+    let dumped = "2: ens5: <UP> mtu 1500 state UP\n    link/ether 0a:ff:e3:00:00:01\n\
+        \x20   inet6 fd00::1/64 scope global tentative dadfailed\n\
+        \x20   inet6 fd00::2/64 scope global deprecated\n\
+        \x20   inet6 fd00::3/64 scope global tentative\n\
+        \x20   inet6 fd00::4/64 scope global\n\
+        \x20   inet6 fe80::1/64 scope link tentative\n\
+        3: ens6: <UP,NO-CARRIER> mtu 1500 state DOWN\n    link/ether 0a:ff:e3:00:00:02\n\
+        \x20   inet6 fd01::1/64 scope global tentative\n";
+    let mut files = FILES.to_vec();
+    files[0].1 = dumped;
+    let report = replace(&mut plan_with_node(), "node-1", &parse_files(&files));
+    let items = report.omitted.iter();
+    let items = items.filter(|item| item.reason.contains("addresses without"));
+    let lines: Vec<String> = items.flat_map(OmittedItem::render_lines).collect();
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    ip-addr:3: `dadfailed` of fd00::1/64 on ens5
+    svclab builds addresses without this state
+    the address is used, although another machine has it
+    ip-addr:4: `deprecated` of fd00::2/64 on ens5
+    svclab builds addresses without this state
+    new connections of the node may use the address
+    ip-addr:5: `tentative` of fd00::3/64 on ens5
+    svclab builds addresses without this state
+    the address is used
+    ");
+}
+
+#[test]
 fn replace_node_unbuilt_route_settings_are_listed() {
     let routes = "default via 10.0.0.254 dev ens5 mtu 1460 advmss lock 1400\n\
                   10.1.0.5 dev caliabc scope link mtu lock 1480 hoplimit 64\n\
