@@ -92,11 +92,7 @@ async fn read_current_links(
         if links.iter().all(is_state_current) || running.ran() >= deadline {
             return Ok(links);
         }
-        match &changes {
-            // The state may have changed since it was read.
-            None => changes = Some(LinkChanges::subscribe(ns, name)?),
-            Some(changes) => changes.wait().await,
-        }
+        LinkChanges::wait(&mut changes, ns, name).await?;
         for link in links.iter().filter(|link| !is_state_current(link)) {
             let query = netlink.handle.link().get().match_name(link.name.clone());
             let mut response = query.execute();

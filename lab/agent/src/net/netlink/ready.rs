@@ -34,7 +34,7 @@ pub(crate) struct LinkChanges(TokioSocket);
 
 impl LinkChanges {
     /// Subscribes to the notifications of a namespace.
-    pub(crate) fn subscribe(ns: &NetNs, name: &str) -> Result<Self, Failure> {
+    fn subscribe(ns: &NetNs, name: &str) -> Result<Self, Failure> {
         let open = || {
             let mut socket = TokioSocket::new(NETLINK_ROUTE)?;
             socket.socket_mut().bind(&SocketAddr::new(0, LINK_GROUPS))?;
@@ -45,11 +45,21 @@ impl LinkChanges {
             .map_err(|error| failure::cannot_enter(name, &error))
     }
 
-    /// Waits until an interface changes or the next query is due.
-    pub(crate) async fn wait(&self) {
+    /// Waits until an interface changes or the next query is due. The first call subscribes and
+    /// returns at once, because the state may have changed since the last query.
+    pub(crate) async fn wait(
+        changes: &mut Option<Self>,
+        ns: &NetNs,
+        name: &str,
+    ) -> Result<(), Failure> {
+        let Some(Self(socket)) = changes else {
+            *changes = Some(Self::subscribe(ns, name)?);
+            return Ok(());
+        };
         let mut message = Vec::with_capacity(1 << 12);
         // An error means that notifications were lost.
-        let _ = timeout(MAX_QUERY_INTERVAL, self.0.recv(&mut message)).await;
+        let _ = timeout(MAX_QUERY_INTERVAL, socket.recv(&mut message)).await;
+        Ok(())
     }
 }
 
@@ -90,13 +100,14 @@ impl NamespaceNetlink {
         namespaces: &[Namespace],
         bridged: bool,
     ) -> Result<(), Failure> {
-        let carries = |link: &&Link| match link.kind {
-            LinkKind::Veth { .. } => !bridged && has_both_ends_up(link, namespaces),
-            LinkKind::Bridge => bridged && !link.down && has_port(plan, namespaces, &link.name),
+        let is_watched = |link: &&Link| match link.kind {
+            LinkKind::Veth { .. } => !bridged,
+            LinkKind::Bridge => bridged,
             LinkKind::Vxlan { .. } | LinkKind::Dummy => false,
         };
+        let carries = |link: &&Link| carries_packets(link, plan, namespaces);
         let mut changes = None;
-        for link in plan.links.iter().filter(carries) {
+        for link in plan.links.iter().filter(is_watched).filter(carries) {
             let index = self.index(plan, &link.name)?;
             let begun = Instant::now();
             let step = format_args!("query interface {}", link.name);
@@ -107,11 +118,7 @@ impl NamespaceNetlink {
                         link.name, plan.name
                     )));
                 }
-                match &changes {
-                    // The state may have changed since the query.
-                    None => changes = Some(LinkChanges::subscribe(ns, &plan.name)?),
-                    Some(changes) => changes.wait().await,
-                }
+                LinkChanges::wait(&mut changes, ns, &plan.name).await?;
             }
         }
         Ok(())
@@ -152,11 +159,7 @@ impl NamespaceNetlink {
                     plan.name
                 )));
             }
-            match &changes {
-                // The state may have changed since the query.
-                None => changes = Some(LinkChanges::subscribe(ns, &plan.name)?),
-                Some(changes) => changes.wait().await,
-            }
+            LinkChanges::wait(&mut changes, ns, &plan.name).await?;
         }
         // The worker adds the route to an address shortly after the address is no longer tentative.
         // The query of an interface waits for the lock that the worker holds.
