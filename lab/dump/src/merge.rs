@@ -278,8 +278,7 @@ fn check_attributes(name: &str, first: &Link, second: &Link) -> Result<(), Strin
             "the hardware address of interface {name} is {first} or {second}"
         ));
     }
-    let is_up = |link: &Link| link.flags.iter().any(|flag| &**flag == "UP");
-    if is_up(first) != is_up(second) {
+    if first.has_flag("UP") != second.has_flag("UP") {
         return Err(format!("interface {name} is up in only one of them"));
     }
     Ok(())

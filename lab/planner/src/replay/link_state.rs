@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::links::{is_down, is_link_local, lacks_carrier};
 use super::report::{FileLine, OmittedItem, ReplayReport};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{LinkKind, Namespace};
@@ -73,12 +74,12 @@ pub fn list_link_state(namespace: &Namespace, dump: &NodeDump, report: &mut Repl
             continue;
         };
         for setting in unbuilt_settings(&link.kind, details) {
-            let location = location(dump, Format::LinkDetails, details.line);
+            let location = FileLine::in_dump(dump, Format::LinkDetails, details.line);
             let description = format!("`{setting}` of {name}");
-            let mut item =
-                OmittedItem::new(location, description, "svclab does not build this setting");
-            item.affects = format!("packets through {name} are handled as without the setting");
-            report.omitted.push(item);
+            let reason = "svclab does not build this setting";
+            let affects = format!("packets through {name} are handled as without the setting");
+            let item = OmittedItem::new(location, description, reason);
+            report.omitted.push(item.with_effect(affects));
         }
     }
 }
@@ -96,13 +97,13 @@ fn list_without_arp(
     });
     let layer = dumped.link_layer.as_ref();
     let is_ethernet = layer.is_some_and(|(layer, _)| &**layer == "ether");
-    if is_built && is_ethernet && dumped.flags.iter().any(|flag| &**flag == "NOARP") {
-        let location = location(dump, Format::Links, dumped.line);
+    if is_built && is_ethernet && dumped.has_flag("NOARP") {
+        let location = FileLine::in_dump(dump, Format::Links, dumped.line);
         let description = format!("`NOARP` of {name}");
         let reason = "svclab builds such interfaces with ARP";
-        let mut item = OmittedItem::new(location, description, reason);
-        item.affects = format!("packets through {name} reach its neighbours");
-        report.omitted.push(item);
+        let item = OmittedItem::new(location, description, reason);
+        let affects = format!("packets through {name} reach its neighbours");
+        report.omitted.push(item.with_effect(affects));
     }
 }
 
@@ -113,8 +114,7 @@ fn list_address_states(
     dump: &NodeDump,
     report: &mut ReplayReport,
 ) {
-    let has_flag = |name: &str| dumped.flags.iter().any(|flag| &**flag == name);
-    if !has_flag("UP") || has_flag("NO-CARRIER") {
+    if is_down(dumped) || lacks_carrier(dumped) {
         return;
     }
     for address in &dumped.addresses {
@@ -124,33 +124,27 @@ fn list_address_states(
             continue;
         };
         // An interface that has just come up. The kernel of the lab creates the address.
-        if *state == "tentative" && is_link_local(address.network.ip()) {
+        if *state == "tentative" && is_link_local(address) {
             continue;
         }
-        let location = location(dump, Format::Links, address.line);
+        let location = FileLine::in_dump(dump, Format::Links, address.line);
         let description = format!("`{state}` of {} on {name}", address.network);
         let reason = "svclab builds addresses without this state";
-        let mut item = OmittedItem::new(location, description, reason);
-        (*affects).clone_into(&mut item.affects);
-        report.omitted.push(item);
+        let item = OmittedItem::new(location, description, reason);
+        report.omitted.push(item.with_effect(*affects));
     }
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// Lists changes of the loopback interface, which the kernel and the agent set up in each
 /// namespace.
 fn list_loopback(lo: &Dumped, dump: &NodeDump, report: &mut ReplayReport) {
     let mut add = |description: &str, affects: &str| {
-        let location = location(dump, Format::Links, lo.line);
+        let location = FileLine::in_dump(dump, Format::Links, lo.line);
         let reason = "the loopback interface of a namespace is up and has its default addresses";
-        let mut item = OmittedItem::new(location, description, reason);
-        affects.clone_into(&mut item.affects);
-        report.omitted.push(item);
+        let item = OmittedItem::new(location, description, reason);
+        report.omitted.push(item.with_effect(affects));
     };
-    if !lo.flags.iter().any(|flag| &**flag == "UP") {
+    if is_down(lo) {
         add("lo is down", "connections of the node to itself succeed");
     }
     let mut addresses = lo.addresses.iter();
@@ -193,9 +187,4 @@ fn unbuilt_settings(kind: &LinkKind, details: &LinkDetails) -> Vec<String> {
         }
         _ => Vec::new(),
     }
-}
-
-fn location(dump: &NodeDump, format: Format, line: u32) -> Option<FileLine> {
-    let file = dump.files.get(&format)?.clone();
-    Some(FileLine { file, line })
 }

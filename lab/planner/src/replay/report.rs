@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::chain_paths::ChainPaths;
-use svclab_dump::Gap;
+use svclab_dump::{Gap, NodeDump};
+use svclab_ruleset::tool::Format;
 
 /// Replay report of a dumped node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -65,6 +66,14 @@ pub struct FileLine {
     pub line: u32,
 }
 
+impl FileLine {
+    /// Returns a line of the output in this format; `None` if the dump has no such output.
+    pub(super) fn in_dump(dump: &NodeDump, format: Format, line: u32) -> Option<Self> {
+        let file = dump.files.get(&format)?.clone();
+        Some(Self { file, line })
+    }
+}
+
 impl OmittedItem {
     /// Creates an item with the default effect: packets pass as if the item did not exist.
     #[must_use]
@@ -80,6 +89,13 @@ impl OmittedItem {
             affects: DEFAULT_EFFECT.to_owned(),
             ..Self::default()
         }
+    }
+
+    /// Sets the possible effect on results.
+    #[must_use]
+    pub(super) fn with_effect(mut self, affects: impl Into<String>) -> Self {
+        self.affects = affects.into();
+        self
     }
 
     /// Sets the word that counts such items in the replayed parts.

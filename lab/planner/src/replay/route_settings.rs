@@ -1,5 +1,6 @@
 //! Finds the settings of a route that a replay does not build.
 
+use super::links::mtu;
 use super::report::{FileLine, OmittedItem, ReplayReport};
 use svclab_dump::NodeDump;
 use svclab_ruleset::route::Route;
@@ -41,16 +42,11 @@ pub(super) fn list_settings(route: &Route, dump: &NodeDump, report: &mut ReplayR
         if has_no_effect(route, dump, name, value) {
             continue;
         }
-        let family = Format::Routes(route.ip);
-        let location = dump.files.get(&family).map(|file| FileLine {
-            file: file.clone(),
-            line: route.line,
-        });
+        let location = FileLine::in_dump(dump, Format::Routes(route.ip), route.line);
         let description = format!("`{name} {value}` of the route to {}", route.to);
         let reason = "svclab builds routes without this setting";
-        let mut item = OmittedItem::new(location, description, reason);
-        affects.clone_into(&mut item.affects);
-        report.omitted.push(item);
+        let item = OmittedItem::new(location, description, reason);
+        report.omitted.push(item.with_effect(affects));
     }
 }
 
@@ -64,8 +60,7 @@ fn has_no_effect(route: &Route, dump: &NodeDump, name: &str, value: &str) -> boo
         "mtu" => {
             let dev = route.attributes.get("dev").unwrap_or_default();
             let link = dump.links.as_ref().and_then(|links| links.get(dev));
-            let mtu = link.and_then(|link| link.attributes.get("mtu")?.parse::<u32>().ok());
-            mtu.is_some_and(|mtu| mtu <= value)
+            link.and_then(mtu).is_some_and(|mtu| mtu <= value)
         }
         "hoplimit" => value == DEFAULT_TTL,
         _ => false,

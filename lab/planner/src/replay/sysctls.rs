@@ -107,17 +107,16 @@ fn full_conntrack_table(dump: &NodeDump, sysctls: &Sysctls) -> Option<OmittedIte
     if count.saturating_mul(100) < maximum.saturating_mul(FULL_PERCENT) {
         return None;
     }
-    let file = dump.files.get(&Format::Sysctls)?.clone();
-    let mut item = OmittedItem::new(
-        Some(FileLine { file, line }),
+    let location = FileLine::in_dump(dump, Format::Sysctls, line)?;
+    let item = OmittedItem::new(
+        Some(location),
         format!("{} = {maximum}", CONNTRACK_MAX[0]),
         "only the first network namespace of a kernel has this limit",
     );
-    item.affects = format!(
+    Some(item.with_effect(format!(
         "the node tracked {count} connections; the kernel drops packets of further connections \
          (table full)"
-    );
-    Some(item)
+    )))
 }
 
 /// Whether a kernel without the sysctl behaves as with this value. Without its module, a bridge

@@ -54,14 +54,13 @@ fn list_qdiscs(namespace: &Namespace, dump: &NodeDump, report: &mut ReplayReport
         ));
     }
     for qdisc in shaping {
-        let location = location(dump, Format::Qdiscs, qdisc.line);
+        let location = FileLine::in_dump(dump, Format::Qdiscs, qdisc.line);
         let description = format!("`qdisc {}` of {}", qdisc.canonical(), qdisc.dev);
-        let mut item = OmittedItem::new(location, description, "svclab does not build such queues");
-        item.affects = format!(
+        let item = OmittedItem::new(location, description, "svclab does not build such queues");
+        report.omitted.push(item.with_effect(format!(
             "packets that leave through {} are not delayed, limited or dropped",
             qdisc.dev
-        );
-        report.omitted.push(item);
+        )));
     }
 }
 
@@ -80,18 +79,13 @@ fn list_filters(namespace: &Namespace, dump: &NodeDump, report: &mut ReplayRepor
         } else {
             format!(" of {place}")
         };
-        let location = location(dump, Format::TrafficFilters, first.line);
-        let mut item = OmittedItem::new(
+        let location = FileLine::in_dump(dump, Format::TrafficFilters, first.line);
+        let item = OmittedItem::new(
             location,
             format!("{filters} of tc{of_place}"),
             "svclab does not build filters of tc",
         );
-        "packets that they drop, redirect or change pass unchanged".clone_into(&mut item.affects);
-        report.omitted.push(item);
+        let affects = "packets that they drop, redirect or change pass unchanged";
+        report.omitted.push(item.with_effect(affects));
     }
-}
-
-fn location(dump: &NodeDump, format: Format, line: u32) -> Option<FileLine> {
-    let file = dump.files.get(&format)?.clone();
-    Some(FileLine { file, line })
 }

@@ -40,6 +40,12 @@ pub struct Link {
 }
 
 impl Link {
+    /// Whether the interface has a flag, such as `UP`.
+    #[must_use]
+    pub fn has_flag(&self, name: &str) -> bool {
+        self.flags.iter().any(|flag| &**flag == name)
+    }
+
     /// Whether only the addresses are known, because `ip -o addr` prints no flags and attributes.
     #[must_use]
     pub fn is_partial(&self) -> bool {

@@ -76,7 +76,7 @@ pub(super) fn replay_ports(namespace: &mut Namespace, dump: &NodeDump, report: &
     }
     let is_down = |name: &str| {
         let link = dump.links.as_ref().and_then(|links| links.get(name));
-        link.is_some_and(|link| !link.flags.iter().any(|flag| &**flag == "UP"))
+        link.is_some_and(|link| !link.has_flag("UP"))
     };
     report_unsupported(&ports, is_down, report);
 }

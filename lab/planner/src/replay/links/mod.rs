@@ -14,7 +14,7 @@ use matching::match_links;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Link, LinkKind, Namespace, Plan};
 use svclab_ruleset::link::kind::LinkDetails;
-use svclab_ruleset::link::{Link as Dumped, Links};
+use svclab_ruleset::link::{Address, Link as Dumped, Links};
 
 /// Replaces the interfaces and addresses of the node with those of the dump.
 pub fn replay_links(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut ReplayReport) {
@@ -51,23 +51,25 @@ pub fn replay_links(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut R
 fn plan_addresses(link: &Dumped) -> Vec<IpNetwork> {
     let dumped_addresses = link.addresses.iter();
     // The kernel creates link-local addresses itself, and from another hardware address.
-    let static_addresses = dumped_addresses.filter(|address| {
-        !matches!(address.network, IpNetwork::V6(six) if six.ip().is_unicast_link_local())
-    });
+    let static_addresses = dumped_addresses.filter(|address| !is_link_local(address));
     static_addresses.map(|address| address.network).collect()
 }
 
-fn mtu(link: &Dumped) -> Option<u32> {
+pub(super) fn is_link_local(address: &Address) -> bool {
+    matches!(address.network, IpNetwork::V6(six) if six.ip().is_unicast_link_local())
+}
+
+pub(super) fn mtu(link: &Dumped) -> Option<u32> {
     link.attributes.get("mtu")?.parse().ok()
 }
 
-fn is_down(link: &Dumped) -> bool {
-    !link.flags.iter().any(|flag| &**flag == "UP")
+pub(super) fn is_down(link: &Dumped) -> bool {
+    !link.has_flag("UP")
 }
 
 /// Whether an interface is up, but its cable or the other end of its veth pair is not.
-fn lacks_carrier(link: &Dumped) -> bool {
-    link.flags.iter().any(|flag| &**flag == "NO-CARRIER")
+pub(super) fn lacks_carrier(link: &Dumped) -> bool {
+    link.has_flag("NO-CARRIER")
 }
 
 fn find_link_mut<'p>(plan: &'p mut Plan, namespace: &str, name: &str) -> Option<&'p mut Link> {

@@ -99,8 +99,7 @@ struct RejectedRemover<'a> {
 
 impl RejectedRemover<'_> {
     fn location_of(&self, format: Format, line: u32) -> Option<FileLine> {
-        let file = self.dump.files.get(&format)?.clone();
-        (line > 0).then_some(FileLine { file, line })
+        FileLine::in_dump(self.dump, format, line).filter(|own| own.line > 0)
     }
 
     fn add_removed(

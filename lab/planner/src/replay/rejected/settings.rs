@@ -34,8 +34,8 @@ impl RejectedRemover<'_> {
             };
             self.namespace.sysctls.retain(|own| own.key != key);
             let location = self.location_of(Format::Sysctls, setting.line);
-            let mut item = OmittedItem::new(location, format!("{key} = {value}"), reason);
-            "the sysctl keeps the value of the kernel".clone_into(&mut item.affects);
+            let item = OmittedItem::new(location, format!("{key} = {value}"), reason)
+                .with_effect("the sysctl keeps the value of the kernel");
             self.removed.push(item.with_count_word("sysctl"));
         }
     }
