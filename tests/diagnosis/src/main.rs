@@ -2,6 +2,8 @@
 //! svclab name the cause. Prints a table of the kinds of faults, and each wrong answer.
 
 mod args;
+#[cfg(test)]
+mod catalogue;
 mod draw;
 mod fault;
 mod kinds;
