@@ -12,10 +12,11 @@ macro_rules! embed {
 }
 
 /// All labs of `topologies/`, sorted by name, except the lab of the benchmarks.
-pub(crate) static EMBEDDED_LABS: [EmbeddedLab; 12] = embed![
+pub(crate) static EMBEDDED_LABS: [EmbeddedLab; 13] = embed![
     "canal-stale-rule",
     "clb-hairpin",
     "conformance/cluster-ip",
+    "conformance/dual-stack",
     "conformance/external-ip",
     "conformance/load-balancer",
     "conformance/node-port",

@@ -31,6 +31,7 @@ fn select_directory_returns_its_labs() {
         names,
         [
             "conformance/cluster-ip",
+            "conformance/dual-stack",
             "conformance/external-ip",
             "conformance/load-balancer",
             "conformance/node-port",
