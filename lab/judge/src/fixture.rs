@@ -159,6 +159,7 @@ pub(crate) fn packet(from: &str, to: &str, crossings: Vec<Crossing>, end: PathEn
             rewritten: None,
             matches: Vec::new(),
         }],
+        routing_loop: None,
         end,
         code: None,
         reason: None,

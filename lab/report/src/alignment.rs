@@ -145,6 +145,7 @@ mod tests {
             retransmission_of,
             direction: true,
             hops: hops.clone().collect(),
+            routing_loop: None,
             end: end.clone(),
             code: None,
             reason: None,

@@ -78,6 +78,65 @@ fn explain_running_lab_describes_current_state() {
     );
 }
 
+/// Case of the lab with both families.
+const DUAL_STACK: &str = "conformance/dual-stack/mode=iptables,version=v1.36";
+
+/// Fault, its undoing, source and target of a probe, and what the explanation says.
+const FAULTS_OF_IPV6: [[&str; 5]; 4] = [
+    [
+        "ip link set cbr0 down",
+        "ip link set cbr0 up; ip address add fd00:10:244:2::1/64 dev cbr0 nodad",
+        "host/laptop",
+        "[fd00:2::12]:30080",
+        "rounds in a routing loop between fabric and node-2 (counter Ip6InHdrErrors",
+    ],
+    [
+        "sysctl -qw net.ipv6.conf.all.forwarding=0",
+        "sysctl -qw net.ipv6.conf.all.forwarding=1",
+        "host/laptop",
+        "[fd00:2::12]:30080",
+        "forwarding is disabled; sysctl net.ipv6.conf.all.forwarding = 0 (counter Ip6InAddrErrors",
+    ],
+    [
+        "true",
+        "true",
+        "node-1",
+        "[::1]:30080",
+        "at ::1: kube-proxy serves no node ports on this loopback address",
+    ],
+    [
+        "true",
+        "true",
+        "host/laptop",
+        "[fd00:2::12]:30082",
+        "at fd00:2::12: the service has no IPv6 address (`ipFamilies`)",
+    ],
+];
+
+#[test]
+fn explain_faults_of_ipv6_are_named() {
+    let runtime = start_lab(DUAL_STACK);
+    let on_node = |script: &str| {
+        let output = runtime.run(&["exec", "node-2", "--", "sh", "-ec", script]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    };
+    for [fault, undo, from, to, says] in FAULTS_OF_IPV6 {
+        on_node(fault);
+        let output = runtime.run(&[
+            "probe",
+            from,
+            to,
+            "--explain",
+            "--connections=8",
+            "--max-wait=500ms",
+        ]);
+        let printed = stdout(&output);
+        let unwrapped: Vec<&str> = printed.split_whitespace().collect();
+        assert!(unwrapped.join(" ").contains(says), "{fault}: {printed}");
+        on_node(undo);
+    }
+}
+
 #[test]
 fn explain_lab_not_running_is_refused() {
     let labs = Labs::new();

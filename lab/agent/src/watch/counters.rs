@@ -8,10 +8,12 @@ use crate::runtime::failure;
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_model::protocol::{Failure, FailureKind, NSTAT, RejectedInput};
 
-/// Files with the counters. `/proc/net` would show those of the process's first thread.
-const COUNTER_FILES: [&str; 2] = [
+/// Files with the counters. `/proc/net` would show those of the process's first thread. A kernel
+/// without IPv6 lacks the last.
+const COUNTER_FILES: [&str; 3] = [
     "/proc/thread-self/net/netstat",
     "/proc/thread-self/net/snmp",
+    "/proc/thread-self/net/snmp6",
 ];
 
 /// Returns every counter by its `nstat` name, such as `TcpExtIPReversePathFilter`.
@@ -68,18 +70,33 @@ pub(crate) fn check(
 }
 
 /// Whether the kernel prints the counter only when it exceeds 0 (Linux v6.12, `net/ipv4/proc.c`,
-/// `icmpmsg_put`).
+/// `icmpmsg_put`; `net/ipv6/proc.c`, `snmp6_seq_show_icmpv6msg`).
 fn is_printed_only_if_nonzero(name: &str) -> bool {
-    ["IcmpMsgInType", "IcmpMsgOutType"].iter().any(|prefix| {
+    let prefixes = [
+        "IcmpMsgInType",
+        "IcmpMsgOutType",
+        "Icmp6InType",
+        "Icmp6OutType",
+    ];
+    prefixes.iter().any(|prefix| {
         let number = name.strip_prefix(prefix);
         number.is_some_and(|number| number.parse::<u8>().is_ok())
     })
 }
 
-/// Parses pairs of lines: the first with names, the second with numbers. Both start with the name
-/// of the counter group.
+/// Parses the counters of a file, in one of two formats. Either each line has a name and a number,
+/// or pairs of lines have names in the first and numbers in the second, after the name of their
+/// group.
 fn parse(text: &str) -> Vec<(String, i64)> {
     let lines: Vec<&str> = text.lines().collect();
+    if !text.contains(':') {
+        let counters = lines.iter().filter_map(|line| line.split_once('\t'));
+        return counters
+            .filter_map(|(name, number)| {
+                Some((name.trim().to_owned(), number.trim().parse().ok()?))
+            })
+            .collect();
+    }
     lines
         .chunks_exact(2)
         .filter_map(|pair| {
@@ -120,6 +137,10 @@ mod tests {
         let read: BTreeMap<_, _> = parse(text).into_iter().collect();
         assert_eq!(read["TcpExtIPReversePathFilter"], 3);
         assert_eq!(read["IpExtInNoRoutes"], 1);
+        let text = "Ip6InReceives                   \t5\nIcmp6OutType135                 \t1\n";
+        let read: BTreeMap<_, _> = parse(text).into_iter().collect();
+        assert_eq!(read["Ip6InReceives"], 5);
+        assert_eq!(read["Icmp6OutType135"], 1);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reads the sysctls that decide what happens to packets: those that control whether a namespace
-//! accepts or forwards a packet (Linux v6.12, `net/ipv4/fib_frontend.c`, `fib_validate_source`, and
-//! `net/ipv4/route.c`, `ip_route_input_slow`), and those that differ from the plan.
+//! accepts or forwards a packet (Linux v6.12, `net/ipv4/fib_frontend.c`, `fib_validate_source`,
+//! `net/ipv4/route.c`, `ip_route_input_slow`, `net/ipv6/ip6_input.c`, `ip6_rcv_core`, and
+//! `net/ipv6/ip6_output.c`, `ip6_forward`), and those that differ from the plan.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +13,15 @@ use svclab_model::evidence::KERNEL_DEFAULTS;
 use svclab_model::plan::Namespace;
 use svclab_model::protocol::Failure;
 
-/// Sysctls to read of each interface and of `all`.
-const INTERFACE_SYSCTLS: [&str; 4] = ["accept_local", "forwarding", "route_localnet", "rp_filter"];
+/// Sysctls to read of each interface and of `all`, by family.
+const INTERFACE_SYSCTLS: [(&str, &str); 6] = [
+    ("ipv4", "accept_local"),
+    ("ipv4", "forwarding"),
+    ("ipv4", "route_localnet"),
+    ("ipv4", "rp_filter"),
+    ("ipv6", "disable_ipv6"),
+    ("ipv6", "forwarding"),
+];
 
 /// Returns the values by sysctl name. As in `sysctl`, a dot in an interface name becomes a slash.
 /// Sysctls that the kernel lacks are omitted.
@@ -31,8 +39,8 @@ pub(crate) fn read<'n>(
         let mut values = BTreeMap::new();
         for interface in interfaces.chain(["all"]) {
             let interface = interface.replace('.', "/");
-            for setting in INTERFACE_SYSCTLS {
-                let key = format!("net.ipv4.conf.{interface}.{setting}");
+            for (family, setting) in INTERFACE_SYSCTLS {
+                let key = format!("net.{family}.conf.{interface}.{setting}");
                 values.extend(read_value(&key).map(|value| (key, value)));
             }
         }

@@ -15,8 +15,11 @@ use svclab_model::evidence::{DropEvidence, DroppedPacket, StageEvidence};
 use svclab_model::plan::Plan;
 
 /// Counters that grow when the kernel drops packets in transit, or has no route for the reply to a
-/// received packet.
-const LOSS_COUNTERS: [&str; 6] = [
+/// received packet. The first is the counter of ICMP errors about connections that the kernel does
+/// not have, which counts for such errors only (Linux v6.12, `net/ipv4/tcp_ipv4.c`, `tcp_v4_err`,
+/// and `net/ipv6/tcp_ipv6.c`, `tcp_v6_err`).
+const LOSS_COUNTERS: [&str; 7] = [
+    "IcmpInErrors",
     "TcpExtIPReversePathFilter",
     "IpExtInNoRoutes",
     "IpInAddrErrors",
@@ -25,9 +28,15 @@ const LOSS_COUNTERS: [&str; 6] = [
     "IpOutNoRoutes",
 ];
 
-/// Counter of ICMP errors about connections that the kernel does not have (Linux v6.12,
-/// `net/ipv4/tcp_ipv4.c`, `tcp_v4_err`).
-const IGNORED_ERROR_COUNTER: &str = "IcmpInErrors";
+/// Counters of IPv6 with the same meaning.
+const LOSS_COUNTERS_V6: [&str; 6] = [
+    "Icmp6InErrors",
+    "Ip6InNoRoutes",
+    "Ip6InAddrErrors",
+    "Ip6InHdrErrors",
+    "Ip6InTooBigErrors",
+    "Ip6OutNoRoutes",
+];
 
 /// Ends of all packets.
 pub(super) struct PathEnds {
@@ -102,15 +111,17 @@ fn counted_end(
 ) -> Option<PathEnd> {
     let hop = packet.hops.last()?;
     let counters = evidence.counters.get(&hop.namespace)?;
-    let error_counter = (packet.kind == Kind::Unreachable).then_some(&IGNORED_ERROR_COUNTER);
-    let (counter, increase) =
-        error_counter
-            .into_iter()
-            .chain(&LOSS_COUNTERS)
-            .find_map(|counter| {
-                let increase = u64::try_from(*counters.get(*counter)?).ok();
-                Some((*counter, increase.filter(|by| *by > 0)?))
-            })?;
+    let of_family: &[&str] = if hop.after.destination.is_ipv6() {
+        &LOSS_COUNTERS_V6
+    } else {
+        &LOSS_COUNTERS
+    };
+    // The first counts errors only.
+    let skipped = usize::from(packet.kind != Kind::Unreachable);
+    let (counter, increase) = of_family[skipped..].iter().find_map(|counter| {
+        let increase = u64::try_from(*counters.get(*counter)?).ok();
+        Some((*counter, increase.filter(|by| *by > 0)?))
+    })?;
     let lost = lost_packets.get(hop.namespace.as_str());
     Some(PathEnd::CountedDrop {
         counter: counter.to_owned(),
@@ -222,10 +233,33 @@ fn unresolved_neighbour_end(
 /// after the last FIN (Linux v6.12, `net/ipv4/tcp_ipv4.c`, `tcp_v4_rcv`), or unread data when a
 /// socket closes.
 fn is_routine_discard(end: &PathEnd) -> bool {
-    matches!(
-        end,
-        PathEnd::Dropped { reason, .. } if reason == "NOT_SPECIFIED" || is_teardown(reason)
-    )
+    let PathEnd::Dropped {
+        reason, function, ..
+    } = end
+    else {
+        return false;
+    };
+    let is_in_transit = || function.as_deref().is_some_and(is_transit_function);
+    is_teardown(reason) || (reason == "NOT_SPECIFIED" && !is_in_transit())
+}
+
+/// Whether a function of the kernel handles packets before they reach a socket: in IP, bridges,
+/// netfilter and neighbours. Many drops there have no reason, and none has before Linux v5.17.
+fn is_transit_function(function: &str) -> bool {
+    let prefixes = [
+        "__br_",
+        "__neigh_",
+        "arp_",
+        "br_",
+        "dst_discard",
+        "ip6_",
+        "ip_",
+        "ndisc_",
+        "neigh_",
+        "nf_",
+        "nft_",
+    ];
+    prefixes.iter().any(|prefix| function.starts_with(prefix))
 }
 
 /// Whether the kernel gives this reason for packets in the queue of a socket or an interface that

@@ -97,6 +97,7 @@ fn build_journey(
             retransmission_of: repeats,
             direction: *outward,
             hops: packet.hops.clone(),
+            routing_loop: packet.routing_loop.clone(),
             end,
             code: packet.code,
             reason: ends.reasons[*index].clone(),

@@ -4,7 +4,7 @@ use super::connection_index::ConnectionIndex;
 use super::hop::{MatchIndex, build_hop};
 use super::sighting::{PacketId, Sighting};
 use super::track::{Kind, PacketTrack};
-use super::{Hop, RuleMatch};
+use super::{Crossing, Hop, RoutingLoop, RuleMatch};
 use svclab_model::evidence::AddressPair;
 
 /// A packet and its hops, not yet assigned to an attempt.
@@ -15,6 +15,7 @@ pub(super) struct FollowedPacket<'s> {
     pub(super) code: Option<u8>,
     pub(super) quoted: Option<AddressPair>,
     pub(super) hops: Vec<Hop>,
+    pub(super) routing_loop: Option<RoutingLoop>,
     /// Last sighting; `None` if no interface carried the packet.
     pub(super) last: Option<&'s Sighting<'s>>,
 }
@@ -45,6 +46,7 @@ impl<'s> FollowedPacket<'s> {
             let tunnel = visits.take_dropped_tunnel(last.namespace, track.identity);
             hop.matches.extend(tunnel);
         }
+        let (hops, routing_loop) = without_rounds(hops);
         Some(Self {
             identity: track.identity,
             time: first.time,
@@ -52,6 +54,7 @@ impl<'s> FollowedPacket<'s> {
             code: first.frame.code,
             quoted: first.quoted,
             hops,
+            routing_loop,
             last: track.sightings().last(),
         })
     }
@@ -72,6 +75,7 @@ impl<'s> FollowedPacket<'s> {
             code: None,
             quoted: None,
             hops: vec![build_hop(connections, namespace, &[], matches)?],
+            routing_loop: None,
             last: None,
         })
     }
@@ -97,4 +101,43 @@ impl<'s> FollowedPacket<'s> {
     pub(super) fn is_retransmission(&self, other: &FollowedPacket<'_>) -> bool {
         self.shared_by_retransmissions() == other.shared_by_retransmissions()
     }
+}
+
+/// Returns the hops with one round of a routing loop, the last, and the loop. A node on the loop may
+/// translate the port in each round.
+fn without_rounds(mut hops: Vec<Hop>) -> (Vec<Hop>, Option<RoutingLoop>) {
+    let place = |hop: &Hop| {
+        let interface = |seen: &Crossing| (seen.interface.clone(), seen.out);
+        let interfaces: Vec<(String, bool)> = hop.crossings.iter().map(interface).collect();
+        let addresses =
+            [hop.before, hop.after].map(|pair| (pair.source.ip(), pair.destination.ip()));
+        (hop.namespace.clone(), interfaces, addresses)
+    };
+    let is_same = |one: &Hop, other: &Hop| place(one) == place(other);
+    let again = |first: usize| {
+        let next = hops[first + 1..].iter();
+        let mut next = next
+            .enumerate()
+            .map(|(index, hop)| (first + 1 + index, hop));
+        Some((first, next.find(|(_, hop)| is_same(hop, &hops[first]))?.0))
+    };
+    let Some((first, second)) = (0..hops.len()).find_map(again) else {
+        return (hops, None);
+    };
+    let rounds: Vec<usize> = (first..hops.len())
+        .filter(|index| is_same(&hops[*index], &hops[first]))
+        .collect();
+    let mut namespaces: Vec<String> = Vec::new();
+    for hop in &hops[first..second] {
+        if !namespaces.contains(&hop.namespace) {
+            namespaces.push(hop.namespace.clone());
+        }
+    }
+    let routing_loop = RoutingLoop {
+        namespaces,
+        rounds: u32::try_from(rounds.len()).unwrap_or(u32::MAX),
+    };
+    let last = rounds.last().copied().unwrap_or(first);
+    hops.drain(first..last);
+    (hops, Some(routing_loop))
 }

@@ -74,8 +74,12 @@ pub struct PacketPath {
     pub retransmission_of: Option<usize>,
     /// Whether the packet travels in request direction; otherwise in reply direction.
     pub direction: bool,
-    /// Hops of the packet, one for each namespace it passed, in order.
+    /// Hops of the packet, one for each namespace it passed, in order. Of a routing loop, only the
+    /// last round is included.
     pub hops: Vec<Hop>,
+    /// Routing loop of the packet; absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing_loop: Option<RoutingLoop>,
     /// End of the packet.
     pub end: PathEnd,
     /// Code of an ICMP error, which states what is unreachable (RFC 792, RFC 4443).
@@ -87,6 +91,16 @@ pub struct PacketPath {
     /// Headers at the last capture; absent if no interface carried the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<PacketHeader>,
+}
+
+/// Namespaces that forward a packet to each other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RoutingLoop {
+    /// Names of the namespaces, in the order of one round.
+    pub namespaces: Vec<String>,
+    /// Number of rounds.
+    pub rounds: u32,
 }
 
 /// Fields of the headers of a captured packet. Inside a tunnel, these are those of the inner packet.

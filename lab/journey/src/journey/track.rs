@@ -92,9 +92,9 @@ impl<'s, 'e> PacketTrack<'s, 'e> {
 }
 
 /// Namespace, interface, whether the packet was sent there, whether it was encapsulated, and its
-/// addresses there. The addresses are included because a rewritten packet may cross the same
-/// interface again.
-type SightingKey<'e> = (&'e str, &'e str, bool, bool, AddressPair);
+/// addresses and TTL there. A rewritten packet may cross the same interface again, and a packet in a
+/// routing loop does so with a smaller TTL.
+type SightingKey<'e> = (&'e str, &'e str, bool, bool, AddressPair, u8);
 
 /// Time, in nanoseconds, for which identical packets are assumed to be seen in the order in which
 /// they were sent, because queues keep the order. A packet not seen for longer was lost, and the
@@ -104,8 +104,8 @@ const MAX_REORDER_NS: u64 = 150_000_000;
 
 /// Groups sightings, which must be in order of time, into tracks in the order of sending.
 ///
-/// A packet seen again at the same place with the same addresses is another packet: an exact
-/// retransmission, or a packet in a routing loop.
+/// A packet seen again at the same place with the same addresses and TTL is another packet: an exact
+/// retransmission.
 pub(super) fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<PacketTrack<'s, 'e>> {
     let mut tracks: Vec<PacketTrack<'s, 'e>> = Vec::new();
     // Per packet identity: the identical packets, each with the places where it was seen.
@@ -117,6 +117,7 @@ pub(super) fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<PacketTrack<'
             sighting.out,
             sighting.wrapped,
             sighting.flow,
+            sighting.frame.ttl,
         );
         let identical = open.entry(sighting.identity).or_default();
         let newest = identical.len().saturating_sub(1);
@@ -207,6 +208,29 @@ mod tests {
             reset_sighting("c", "eth0", off, 90),
         ];
         assert_eq!(track_summaries(&packets), [(4, 70), (4, 90)]);
+    }
+
+    #[test]
+    fn tracks_packet_in_routing_loop_is_one() {
+        let looped = |namespace, interface, direction, time, ttl| {
+            let mut packet = reset_sighting(namespace, interface, direction, time);
+            packet.bytes[14 + 8] = ttl;
+            packet
+        };
+        let (on, off) = (Direction::Out, Direction::In);
+        let packets = [
+            looped("a", "eth0", on, 0, 4),
+            looped("b", "a", off, 1, 4),
+            looped("b", "a", on, 2, 3),
+            looped("a", "eth0", off, 3, 3),
+            looped("a", "eth0", on, 4, 2),
+            looped("b", "a", off, 5, 2),
+            looped("b", "a", on, 6, 1),
+            looped("a", "eth0", off, 7, 1),
+            // A retransmission starts with the same TTL.
+            looped("a", "eth0", on, 300, 4),
+        ];
+        assert_eq!(track_summaries(&packets), [(8, 7), (1, 300)]);
     }
 
     #[test]

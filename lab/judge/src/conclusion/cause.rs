@@ -122,7 +122,7 @@ impl Cause {
             } => {
                 let (kind, fault) = match counter_kind(counter) {
                     // The reply had no route.
-                    DropKind::NoRoute if counter == REPLY_COUNTER => {
+                    DropKind::NoRoute if REPLY_COUNTERS.contains(&counter.as_str()) => {
                         (DropKind::NoRoute, last.map(LastHop::source_route))
                     }
                     kind => explain(kind),
@@ -153,19 +153,21 @@ impl Cause {
     }
 }
 
-/// Counter of packets of the namespace itself without a route: here, replies.
-pub(super) const REPLY_COUNTER: &str = "IpOutNoRoutes";
+/// Counters of packets of the namespace itself without a route: here, replies.
+pub(super) const REPLY_COUNTERS: [&str; 2] = ["IpOutNoRoutes", "Ip6OutNoRoutes"];
 
 /// Returns the kind of cause that a counter stands for (Linux v6.12, `net/ipv4/proc.c`,
-/// `snmp4_ipstats_list` and others).
+/// `snmp4_ipstats_list` and others; `net/ipv6/proc.c`, `snmp6_ipstats_list`).
 fn counter_kind(counter: &str) -> DropKind {
     match counter {
         "TcpExtIPReversePathFilter" => DropKind::ReversePath,
-        "IpExtInNoRoutes" | REPLY_COUNTER => DropKind::NoRoute,
-        "IpInAddrErrors" => DropKind::NotForwarding,
-        "IpInHdrErrors" => DropKind::TtlOrHeader,
-        "IpFragFails" => DropKind::TooBig,
-        "IcmpInErrors" => DropKind::NoConnection,
+        "IpExtInNoRoutes" | "Ip6InNoRoutes" | "IpOutNoRoutes" | "Ip6OutNoRoutes" => {
+            DropKind::NoRoute
+        }
+        "IpInAddrErrors" | "Ip6InAddrErrors" => DropKind::NotForwarding,
+        "IpInHdrErrors" | "Ip6InHdrErrors" => DropKind::TtlOrHeader,
+        "IpFragFails" | "Ip6InTooBigErrors" => DropKind::TooBig,
+        "IcmpInErrors" | "Icmp6InErrors" => DropKind::NoConnection,
         _ => DropKind::Unspecified,
     }
 }

@@ -39,6 +39,9 @@ kinds! {
     InvalidDestination,
     /// An address of 127.0.0.0/8 came from another interface than `lo`.
     LoopbackAddress,
+    /// A packet from or to `::1` came from another interface than `lo` (Linux v6.12,
+    /// `net/ipv6/ip6_input.c`, `ip6_rcv_core`, and `include/net/ipv6.h`, `rt6_need_strict`).
+    Ipv6Loopback,
     /// The route lookup of a received packet failed without a reason.
     RouteInput,
     /// The TTL or hop limit expired.

@@ -170,6 +170,7 @@ pub const DROP_TABLE: &[DropRow] = &[
     function("br_allowed_ingress", K::BridgeIngress, "net/bridge/br_vlan.c, br_allowed_ingress (v5.10)"),
     function("br_dev_queue_push_xmit", K::LinkRefused, "net/bridge/br_forward.c, br_dev_queue_push_xmit with is_skb_forwardable (v5.10)"),
     function("br_nf_pre_routing_finish", K::RouteInput, "net/bridge/br_netfilter_hooks.c, br_nf_pre_routing_finish (v5.10)"),
+    function("br_nf_pre_routing_finish_ipv6", K::RouteInput, "net/bridge/br_netfilter_ipv6.c, br_nf_pre_routing_finish_ipv6 (v5.10)"),
     reason("LOCAL_MAC", K::SourceHardwareAddress, "net/bridge/br_input.c, br_handle_frame_finish (v6.14)"),
     reason("MAC_INVALID_SOURCE", K::SourceHardwareAddress, "net/bridge/br_input.c, br_handle_frame (v6.14)"),
     // Netfilter and IPVS.

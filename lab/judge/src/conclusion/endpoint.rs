@@ -1,14 +1,17 @@
 //! Finds why a request reached no endpoint of a service although its packets were delivered or
 //! dropped as the rules state: wrong ports, source ranges, and endpoints that are not ready.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use super::service_reasons::MissingEndpointReason;
+use ipnetwork::IpNetwork;
+
+use super::service_reasons::{MissingEndpointReason, NodePortGap};
 use super::{Conclusion, Fact};
 use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, RuleMatch};
-use svclab_planner::cluster::FABRIC;
-use svclab_rules::objects::Service;
-use svclab_ruleset::Protocol;
+use svclab_planner::cluster::{FABRIC, Node};
+use svclab_rules::kube_proxy::Mode;
+use svclab_rules::objects::{PortSpec, Service};
+use svclab_ruleset::{Family, Protocol};
 
 /// Range of node ports without the flag `--service-node-port-range` of the API server (kubernetes
 /// v1.30, `pkg/kubeapiserver/options/options.go`, `DefaultServiceNodePortRange`).
@@ -79,25 +82,53 @@ impl Conclusion<'_> {
         })
     }
 
-    /// Returns the fact that no service has the node port of a request that a node refused.
+    /// Returns the fact that the node does not serve the node port of a request that it refused.
     fn no_node_port(&self, request: &PacketPath, hop: &Hop) -> Option<Fact> {
         let to = hop.after.destination;
-        self.node(hop)?;
+        let node = self.node(hop)?;
         let is_refused = matches!(request.end, PathEnd::Rejected(_));
-        if !is_refused
-            || !NODE_PORTS.contains(&to.port())
-            || self.service(to, request.kind).is_some()
-        {
+        let mut services = self.book.cluster().services.iter();
+        if !is_refused || services.any(|service| service.has_address(to.ip())) {
             return None;
         }
         let services = self.book.cluster().services.iter();
-        let others = services.flat_map(|service| {
-            let ports = service.ports.iter().filter_map(|port| port.node_port);
-            ports.map(|port| (service.full_name(), port))
-        });
-        Some(Fact::NoNodePort {
-            port: to.port(),
-            others: others.collect(),
+        let node_ports: Vec<(&Service, &PortSpec, u16)> = services
+            .flat_map(|service| service.ports.iter().map(move |port| (service, port)))
+            .filter_map(|(service, port)| Some((service, port, port.node_port?)))
+            .collect();
+        let protocol = protocol(request.kind)?;
+        let own_port = node_ports
+            .iter()
+            .filter(|(.., number)| *number == to.port());
+        // One number may be the node port of two services, with different protocols.
+        let own_port = own_port.max_by_key(|(_, port, _)| port.protocol == protocol);
+        let Some((service, port, number)) = own_port else {
+            let others = node_ports.iter();
+            let others = others.map(|(service, _, number)| (service.full_name(), *number));
+            return NODE_PORTS.contains(&to.port()).then(|| Fact::NoNodePort {
+                port: to.port(),
+                others: others.collect(),
+            });
+        };
+        let family = Family::from_ip(to.ip());
+        let mut cluster_ips = service.cluster_ips.iter();
+        let because = if port.protocol != protocol {
+            NodePortGap::Protocol(port.protocol.to_string())
+        } else if !cluster_ips.any(|ip| Family::from_ip(*ip) == family) {
+            NodePortGap::Family(family)
+        } else if to.ip().is_loopback() {
+            NodePortGap::Loopback
+        } else if excludes(node, to.ip()) {
+            NodePortGap::Address
+        } else {
+            return None;
+        };
+        Some(Fact::NodePortNotServed {
+            node: node.name.clone(),
+            address: to.ip(),
+            port: *number,
+            service: service.full_name(),
+            because,
         })
     }
 
@@ -217,6 +248,20 @@ impl Conclusion<'_> {
 }
 
 /// Returns the transport protocol of a request.
+/// Whether kube-proxy serves node ports on other addresses of the node only.
+fn excludes(node: &Node, address: IpAddr) -> bool {
+    let Some(proxy) = &node.kube_proxy else {
+        return false;
+    };
+    let mut addresses = node.addresses.iter().map(IpNetwork::ip);
+    let primary = addresses.find(|own| own.is_ipv4() == address.is_ipv4());
+    let selected = &proxy.node_port_addresses;
+    if selected.is_empty() {
+        return proxy.mode == Mode::Nftables && primary != Some(address);
+    }
+    !selected.iter().any(|own| own.covers(address, primary))
+}
+
 const fn protocol(kind: Kind) -> Option<Protocol> {
     match kind {
         Kind::Datagram => Some(Protocol::Udp),

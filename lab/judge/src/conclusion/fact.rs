@@ -10,7 +10,7 @@ use super::fault::Fault;
 use super::icmp_meaning::IcmpMeaning;
 use super::rules::RuleReference;
 use super::service_reasons::{
-    MasqueradeOption, MissingEndpointReason, ServicePolicy, UntranslatedReason,
+    MasqueradeOption, MissingEndpointReason, NodePortGap, ServicePolicy, UntranslatedReason,
 };
 use crate::address_book::AddressBook;
 use crate::deviation::Deviation;
@@ -218,6 +218,19 @@ pub enum Fact {
         port: u16,
         /// Node ports of services, each with the namespace and name of the service.
         others: Vec<(String, u16)>,
+    },
+    /// A node does not serve the node port of a service as the request needs it.
+    NodePortNotServed {
+        /// Name of the node.
+        node: String,
+        /// Requested address of the node.
+        address: IpAddr,
+        /// Requested port.
+        port: u16,
+        /// Namespace and name of the service.
+        service: String,
+        /// Reason.
+        because: NodePortGap,
     },
     /// No server listens on the port of a request to an endpoint.
     NotListening {

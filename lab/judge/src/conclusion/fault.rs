@@ -53,6 +53,13 @@ pub enum Fault {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         set_by: Option<RuleReference>,
     },
+    /// Routing loop in which the TTL expired.
+    RoutingLoop {
+        /// Names of the namespaces, in the order of one round.
+        namespaces: Vec<String>,
+        /// Number of rounds.
+        rounds: u32,
+    },
     /// Hardware address to which the frame was sent.
     HardwareAddress {
         /// Destination hardware address of the frame.

@@ -1,7 +1,7 @@
 //! Finds why a namespace kept the source address of a request: rules that returned before
 //! masquerading, or a missing mark.
 
-use super::cause::{Cause, REPLY_COUNTER};
+use super::cause::{Cause, REPLY_COUNTERS};
 use super::drop_kind::DropKind;
 use super::fact::{Fact, KeptSourceReason, Rejection};
 use super::rules::RuleReference;
@@ -57,7 +57,7 @@ fn is_by_source(request: &Fact) -> bool {
         return false;
     };
     match cause {
-        Cause::Counter { counter, .. } if counter == REPLY_COUNTER => true,
+        Cause::Counter { counter, .. } if REPLY_COUNTERS.contains(&counter.as_str()) => true,
         Cause::Kernel { kind, .. } | Cause::Counter { kind, .. } => matches!(
             kind,
             DropKind::ReversePath

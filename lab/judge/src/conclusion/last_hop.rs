@@ -1,7 +1,7 @@
 //! Finds the object that caused a drop. The state of the lab has the objects, and the packet's last
 //! capture has its TTL, length and hardware address.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::drop_kind::DropKind;
 use super::fault::{Fault, InterfaceName};
@@ -47,7 +47,13 @@ impl<'a> LastHop<'a> {
             DropKind::ReversePath | DropKind::LocalSource | DropKind::InvalidSource => {
                 Some(self.source_route())
             }
+            DropKind::RouteInput if self.hop.after.destination.is_ipv6() => {
+                return self.route_input_v6();
+            }
             DropKind::RouteInput => return self.route_input(),
+            DropKind::InvalidHeader | DropKind::IpInput if self.has_ipv6_loopback() => {
+                return (DropKind::Ipv6Loopback, None);
+            }
             DropKind::TtlExpired => self.ttl(),
             DropKind::TtlOrHeader | DropKind::Forward => return self.forward(kind),
             DropKind::TooBig => self.mtu(),
@@ -145,6 +151,21 @@ impl<'a> LastHop<'a> {
         }
     }
 
+    /// Explains a failed lookup of an IPv6 packet, which depends on its destination only.
+    fn route_input_v6(self) -> (DropKind, Option<Fault>) {
+        if self.has_ipv6_loopback() {
+            return (DropKind::Ipv6Loopback, None);
+        }
+        self.route(DropKind::NoRoute)
+    }
+
+    /// Whether the packet is from or to `::1`.
+    fn has_ipv6_loopback(self) -> bool {
+        let ends = [self.hop.before.source, self.hop.after.destination];
+        let mut addresses = ends.iter().map(SocketAddr::ip);
+        addresses.any(|address| address == IpAddr::V6(Ipv6Addr::LOCALHOST))
+    }
+
     /// Explains a refused packet by its TTL and its length.
     fn forward(self, kind: DropKind) -> (DropKind, Option<Fault>) {
         let Some(header) = self.header() else {
@@ -170,6 +191,12 @@ impl<'a> LastHop<'a> {
             let sets = |rule: &String| rule.contains("ttl set") || rule.contains("hoplimit set");
             is_target || step.rule.as_ref().is_some_and(sets)
         });
+        if let (None, Some(looped)) = (&set_by, &self.flight.routing_loop) {
+            return Some(Fault::RoutingLoop {
+                namespaces: looped.namespaces.clone(),
+                rounds: looped.rounds,
+            });
+        }
         Some(Fault::Ttl {
             ttl: self.header()?.ttl,
             set_by: set_by.map(|(step, hop)| RuleReference::new(step, hop)),

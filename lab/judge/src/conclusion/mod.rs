@@ -42,7 +42,7 @@ pub use fault::{Fault, InterfaceName};
 pub use icmp_meaning::IcmpMeaning;
 pub use rules::RuleReference;
 pub use service_reasons::{
-    MasqueradeOption, MissingEndpointReason, ServicePolicy, UntranslatedReason,
+    MasqueradeOption, MissingEndpointReason, NodePortGap, ServicePolicy, UntranslatedReason,
 };
 
 /// Explains the journeys of a stage.

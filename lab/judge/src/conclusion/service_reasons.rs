@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use svclab_model::evidence::AddressPair;
+use svclab_ruleset::Family;
 
 /// Reason why a node did not translate the address of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -50,6 +51,20 @@ pub enum MasqueradeOption {
     MasqueradeAll,
     /// `clusterCIDR` marks packets from other sources.
     ClusterCidr,
+}
+
+/// Reason why a node does not serve the node port of a service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum NodePortGap {
+    /// The port is for this protocol, such as `tcp`.
+    Protocol(String),
+    /// The service has no cluster IP of this family.
+    Family(Family),
+    /// The address is a loopback address.
+    Loopback,
+    /// `nodePortAddresses` of kube-proxy does not select the address.
+    Address,
 }
 
 /// Property of a service that limits its endpoints.

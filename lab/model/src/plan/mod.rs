@@ -246,8 +246,8 @@ pub struct EvidenceRequest {
     /// packets that the kernel drops, and to read interfaces, routes and neighbours back afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<String>,
-    /// Namespaces in which to compare kernel counters (`/proc/net/netstat`, `/proc/net/snmp`)
-    /// before and after.
+    /// Namespaces in which to compare kernel counters before and after (`/proc/net/netstat`,
+    /// `/proc/net/snmp`, `/proc/net/snmp6`).
     pub counters: Vec<String>,
     /// Names of kernel counters that expectations use, by namespace. A counter that the kernel
     /// lacks is an error, because a misspelt counter would never increase.

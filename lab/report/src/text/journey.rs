@@ -216,6 +216,14 @@ impl JourneyRenderer<'_> {
             }
         }
         flush_folded(text, &mut folded);
+        if let Some(looped) = &flight.routing_loop {
+            let _ = writeln!(
+                text,
+                "      the last of {} rounds through {}",
+                looped.rounds,
+                looped.namespaces.join(", ")
+            );
+        }
         let _ = writeln!(text, "      {}", describe_end(flight, journey));
     }
 

@@ -85,6 +85,7 @@ mod tests {
             retransmission_of: None,
             direction: true,
             hops: vec![hop],
+            routing_loop: None,
             end: PathEnd::Delivered,
             code: None,
             reason: None,

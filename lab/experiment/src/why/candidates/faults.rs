@@ -169,6 +169,8 @@ fn object_changes(
         }),
         // The rule that set the TTL is among the matched rules.
         Fault::Ttl { .. }
+        // The deviating route of a routing loop is among the routes that the packet met.
+        | Fault::RoutingLoop { .. }
         | Fault::BridgePort { down: false, .. }
         | Fault::Down { .. }
         | Fault::Dummy { .. }

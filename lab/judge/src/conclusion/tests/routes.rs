@@ -223,3 +223,25 @@ fn route_input_without_reason_is_refined_by_addresses() {
         .push(route("192.0.2.0/24", RouteKind::Blackhole, None));
     assert_eq!(kind(&plan, "192.0.2.9:1", to), DropKind::InvalidSource);
 }
+
+#[test]
+fn route_input_of_ipv6_names_the_route_of_the_destination() {
+    let mut plan = plan();
+    node(&mut plan)
+        .routes
+        .push(route("fd00:2::/64", RouteKind::Blackhole, None));
+    let kind = |from: &str, to: &str, function: &str| {
+        let end = dropped("NOT_SPECIFIED", function);
+        let flight = packet(from, to, vec![crossing("eth0", false)], end);
+        kind_and_fault(&plan, &flight)
+    };
+    let (from, bridge) = ("[fd00:1::9]:1", "br_nf_pre_routing_finish_ipv6");
+    let (refused, fault) = kind(from, "[fd00:2::1]:80", bridge);
+    assert_eq!(refused, DropKind::RouteRefused);
+    assert!(matches!(fault, Some(Fault::Route { .. })), "{fault:?}");
+    assert_eq!(kind(from, "[fd00:3::1]:80", bridge).0, DropKind::NoRoute);
+    assert_eq!(kind(from, "[::1]:80", bridge).0, DropKind::Ipv6Loopback);
+    let received = |from| kind(from, "[fd00:3::1]:80", "ip6_rcv_core").0;
+    assert_eq!(received("[::1]:80"), DropKind::Ipv6Loopback);
+    assert_eq!(received(from), DropKind::IpInput);
+}

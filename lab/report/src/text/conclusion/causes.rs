@@ -67,6 +67,10 @@ pub(super) fn render_fault(fault: &Fault) -> String {
             });
             format!("the TTL of {ttl} expired{set_by}")
         }
+        Fault::RoutingLoop { namespaces, rounds } => format!(
+            "the TTL expired after {rounds} rounds in a routing loop between {}",
+            join_and(namespaces)
+        ),
         Fault::HardwareAddress {
             address,
             owner,
@@ -316,6 +320,7 @@ pub const fn describe_kind(kind: DropKind) -> &'static str {
         DropKind::LoopbackAddress => {
             "addresses of 127.0.0.0/8 are valid only on lo, unless route_localnet is set"
         }
+        DropKind::Ipv6Loopback => "packets from and to ::1 are valid only on lo",
         DropKind::RouteInput => {
             "the kernel refused the addresses of the packet in its route lookup, and gives no reason"
         }

@@ -100,6 +100,7 @@ fn render_fact(fact: &Fact) -> String {
         | Fact::OutsideSourceRanges { .. }
         | Fact::NoServicePort { .. }
         | Fact::NoNodePort { .. }
+        | Fact::NodePortNotServed { .. }
         | Fact::NotListening { .. }
         | Fact::UnknownEndpoint { .. }
         | Fact::MissingEndpoint { .. }

@@ -3,7 +3,7 @@
 use super::{render_address, render_rule};
 use crate::text::join_and;
 use svclab_judge::{
-    Fact, MasqueradeOption, MissingEndpointReason, ServicePolicy, UntranslatedReason,
+    Fact, MasqueradeOption, MissingEndpointReason, NodePortGap, ServicePolicy, UntranslatedReason,
 };
 use svclab_model::evidence::format_address;
 
@@ -121,6 +121,31 @@ fn render_endpoint_fact(fact: &Fact) -> String {
                 format!("; the services have the nodePort {}", join_and(others))
             };
             format!("no service has the nodePort {port}{others}")
+        }
+        Fact::NodePortNotServed {
+            node,
+            address,
+            port,
+            service,
+            because,
+        } => {
+            let because = match because {
+                NodePortGap::Protocol(protocol) => format!("the port is for {protocol}"),
+                NodePortGap::Family(family) => {
+                    format!("the service has no {family} address (`ipFamilies`)")
+                }
+                NodePortGap::Loopback => {
+                    "kube-proxy serves no node ports on this loopback address".to_owned()
+                }
+                NodePortGap::Address => {
+                    "kube-proxy serves no node ports on this address (`nodePortAddresses`)"
+                        .to_owned()
+                }
+            };
+            format!(
+                "{node} does not serve the nodePort {port} of service {service} at {address}: \
+                 {because}"
+            )
         }
         Fact::NotListening {
             endpoint,

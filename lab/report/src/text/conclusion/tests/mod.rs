@@ -211,6 +211,10 @@ fn facts_other_objects_at_fault_are_named() {
         length: 1500,
     };
     let ttl = |set_by| Fault::Ttl { ttl: 1, set_by };
+    let routing_loop = Fault::RoutingLoop {
+        namespaces: vec!["node-2".to_owned(), "fabric".to_owned()],
+        rounds: 30,
+    };
     let (bridge, port) = (|| "cni0".to_owned(), || "veth-a".to_owned());
     let hairpin = Fault::Hairpin {
         bridge: bridge(),
@@ -271,6 +275,7 @@ fn facts_other_objects_at_fault_are_named() {
         neighbour(DropKind::NeighbourEntry, "NEIGH_CREATEFAIL"),
         drop(DropKind::TooBig, "PKT_TOO_BIG", "ip_forward", mtu),
         drop(DropKind::TtlExpired, "IP_INHDR", "ip_forward", ttl(None)),
+        drop(DropKind::TtlExpired, "IP_INHDR", "ip_forward", routing_loop),
         drop(
             DropKind::TtlExpired,
             "IP_INHDR",

@@ -1,8 +1,11 @@
 //! Tests the sentences about the way of a request to an endpoint of a service.
 
 use super::*;
-use svclab_judge::{MasqueradeOption, MissingEndpointReason, ServicePolicy, UntranslatedReason};
+use svclab_judge::{
+    MasqueradeOption, MissingEndpointReason, NodePortGap, ServicePolicy, UntranslatedReason,
+};
 use svclab_model::evidence::AddressPair;
+use svclab_ruleset::Family;
 
 fn pair(source: &str, destination: &str) -> AddressPair {
     AddressPair {
@@ -113,6 +116,13 @@ fn facts_ends_at_endpoints_are_named() {
             .map(|(name, port)| ((*name).to_owned(), *port))
             .collect(),
     };
+    let not_served = |because| Fact::NodePortNotServed {
+        node: "node-1".to_owned(),
+        address: "192.168.1.11".parse().unwrap(),
+        port: 30080,
+        service: service(),
+        because,
+    };
     let not_listening = |listening: &[u16]| Fact::NotListening {
         endpoint: "pod/default/web-1".to_owned(),
         port: 8080,
@@ -135,6 +145,10 @@ fn facts_ends_at_endpoints_are_named() {
         },
         no_node_port(&[]),
         no_node_port(&[("default/db", 31059)]),
+        not_served(NodePortGap::Protocol("udp".to_owned())),
+        not_served(NodePortGap::Family(Family::V6)),
+        not_served(NodePortGap::Loopback),
+        not_served(NodePortGap::Address),
         not_listening(&[]),
         not_listening(&[9750]),
         Fact::UnknownEndpoint {
