@@ -49,7 +49,7 @@ impl NodeDump {
     /// Returns the next hops of routes that did not reply to the kernel.
     pub fn failed_next_hops(&self) -> impl Iterator<Item = &Neighbour> {
         let failed = self.neighbours.iter().flatten();
-        let failed = failed.filter(|neighbour| neighbour.state == State::Failed);
+        let failed = failed.filter(|neighbour| neighbour.state.is_unanswered());
         failed.filter(|neighbour| self.is_next_hop(neighbour.address, &neighbour.dev))
     }
 

@@ -55,6 +55,15 @@ pub enum State {
     Permanent,
 }
 
+impl State {
+    /// Whether the neighbour has not replied, or not yet. The kernel asks a neighbour again and
+    /// again as long as packets wait for it.
+    #[must_use]
+    pub const fn is_unanswered(self) -> bool {
+        matches!(self, Self::Incomplete | Self::Failed)
+    }
+}
+
 /// States as printed. A busy kernel may print several; the last of this list decides.
 const STATES: [(&str, State); 9] = [
     ("NONE", State::None),

@@ -1,10 +1,12 @@
 //! Tests fields of labs and objects that svclab supports, and the reports about fields that it does
 //! not.
 
+use std::fs;
+
 use serde_json::Value;
 
 use crate::fake;
-use crate::support::{LAB, run, stderr, stdout, svclab, write_lab};
+use crate::support::{LAB, project, run, stderr, stdout, svclab, write_lab};
 
 /// Returns the lab with texts replaced.
 fn lab_with(replacements: &[(&str, &str)]) -> String {
@@ -298,4 +300,28 @@ fn invalid_traffic_settings_are_refused() {
             stderr(&output)
         );
     }
+}
+
+/// A node on which IPv6 is disabled for all interfaces has no IPv6 address, nor have its pods a
+/// route to the others.
+#[test]
+fn sysctl_that_disables_ipv6_of_all_interfaces_applies() {
+    let lab = project().join("topologies/conformance/dual-stack.yaml");
+    let lab = fs::read_to_string(lab).expect("the lab");
+    let disabled =
+        "  nodes:\n    node-2: {sysctls: {net.ipv6.conf.all.disable_ipv6: 1}}\n  hosts:\n";
+    let (_directory, path) = write_lab(lab.replacen("  hosts:\n", disabled, 1));
+    let case = format!("{}/mode=nftables,version=v1.36", path.display());
+    let output = run(&["run", "--kernel=host", "--format=json", &case]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let results: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let probes = &results["cases"][0]["probes"];
+    let endpoints = |probe: &str| {
+        let probes = probes.as_array().expect("probes");
+        let probe = probes.iter().find(|own| own["name"] == probe);
+        probe.expect("the probe")["observed"]["endpoints"].to_string()
+    };
+    assert!(endpoints("pod-ipv4").contains("web-b"), "{probes}");
+    assert!(endpoints("pod").contains("web-a"), "{probes}");
+    assert!(!endpoints("pod").contains("web-b"), "{probes}");
 }

@@ -24,6 +24,7 @@ pub use rules::kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
 pub use rules::regenerate::{RestartError, regenerate_kube_proxy_rules};
 use stages::clusters::StageCluster;
 use topology::Topology;
+use topology::disabled_ipv6::remove_disabled_ipv6;
 
 /// Input of a plan: the parts of a case.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +121,7 @@ fn build_stage(
     rules::build(&mut namespaces, cluster, &balancer_objects, problems);
     for namespace in &mut namespaces {
         topology::sysctls::set_sysctls(namespace, wired_cluster, problems);
+        remove_disabled_ipv6(namespace);
     }
     stages::clusters::set_absent_pods_down(stage, &mut namespaces);
     let (proxies, objects) = stages::real_proxies::real_proxies(cluster, problems);

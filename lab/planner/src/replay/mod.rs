@@ -9,6 +9,7 @@ mod link_layer;
 mod link_state;
 mod links;
 mod naming;
+mod next_hops;
 pub mod rejected;
 mod rejection_reason;
 mod report;

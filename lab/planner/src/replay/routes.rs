@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
+use super::next_hops::{next_hop_neighbours, reach_next_hops};
 use super::report::{ReplayReport, count_noun, list_names};
 use super::route_settings::{check_selectors, list_settings};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{
-    Link, LinkKind, Mac, MultipathRoute, Namespace, Neighbour, NextHop, Plan, Route, RouteKind,
-    RoutingAction, RoutingRule,
+    Link, MultipathRoute, Namespace, NextHop, Plan, Route, RouteKind, RoutingAction, RoutingRule,
 };
 use svclab_ruleset::Family;
 use svclab_ruleset::route::Route as Dumped;
@@ -80,6 +80,7 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
     let count = routes.len() + multipath_routes.len();
     let removed_routes = removed_link_routes(namespace, dump);
     kept.extend(routes);
+    reach_next_hops(&mut kept, &mut multipath_routes, namespace, &removed_routes);
     if !dump.routes.is_empty() {
         // A next hop must be reachable by an earlier route.
         kept.sort_by_key(|route| route.via.is_some());
@@ -91,7 +92,7 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
         .iter()
         .filter_map(|route| Some((route.via?, route.dev.as_str())));
     let hops = hops.chain(ways.filter_map(|way| Some((way.via?, way.dev.as_str()))));
-    let neighbours = next_hop_neighbours(plan, node, hops);
+    let neighbours = next_hop_neighbours(plan, node, dump, hops, report);
     let policy = plan_routing_rules(dump, &mut omitted);
     let rules = policy.len();
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
@@ -334,60 +335,6 @@ fn table_number(name: &str, dump: &NodeDump) -> u32 {
         .take_while(|candidate| *candidate < name)
         .count();
     FIRST_NAMED_TABLE.saturating_add(u32::try_from(index).unwrap_or(u32::MAX))
-}
-
-/// Returns neighbour entries for next hops without one in the plan. Each gets the hardware address
-/// at the other end of the interface.
-fn next_hop_neighbours<'r>(
-    plan: &Plan,
-    node: &str,
-    hops: impl Iterator<Item = (IpAddr, &'r str)>,
-) -> Vec<Neighbour> {
-    let Some(namespace) = plan.namespace(node) else {
-        return Vec::new();
-    };
-    let mut found: Vec<Neighbour> = Vec::new();
-    for (address, dev) in hops {
-        let neighbours = namespace.neighbours.iter().chain(&found);
-        let mut link_neighbours = neighbours.filter(|one| one.dev == dev);
-        if link_neighbours.any(|one| one.address == address) {
-            continue;
-        }
-        if let Some(mac) = peer_mac(plan, namespace, dev) {
-            found.push(Neighbour {
-                address,
-                mac,
-                dev: dev.to_owned(),
-            });
-        }
-    }
-    found
-}
-
-/// Returns the hardware address at the other end of a veth pair, or of the bridge if that end is a
-/// bridge port.
-fn peer_mac(plan: &Plan, namespace: &Namespace, dev: &str) -> Option<Mac> {
-    let link = namespace.links.iter().find(|link| link.name == dev)?;
-    let LinkKind::Veth {
-        namespace: peer_name,
-        peer,
-    } = &link.kind
-    else {
-        return None;
-    };
-    let peer_namespace = plan.namespace(peer_name)?;
-    let end = peer_namespace
-        .links
-        .iter()
-        .find(|link| link.name == *peer)?;
-    let bridge = end.bridge.as_ref();
-    let bridge = bridge.and_then(|bridge| {
-        peer_namespace
-            .links
-            .iter()
-            .find(|link| link.name == *bridge)
-    });
-    Some(bridge.unwrap_or(end).mac)
 }
 
 /// Returns the routing rules, except the kernel's own three.

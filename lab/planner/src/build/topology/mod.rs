@@ -1,5 +1,6 @@
 //! Collects namespaces, links, routes and neighbours of a plan.
 
+pub(crate) mod disabled_ipv6;
 pub(crate) mod fabric;
 pub(crate) mod node;
 pub(crate) mod overlay;

@@ -195,8 +195,16 @@ fn set_lab_sysctls(
             continue;
         }
         match parse_interface_key(key) {
-            Some((_, dev, _)) if ["all", "default", "lo"].contains(&dev.as_str()) => {
+            Some((_, dev, last)) if ["all", "default", "lo"].contains(&dev.as_str()) => {
                 settings.set_global(key, value, false);
+                // The kernel sets all interfaces (Linux v6.12, `net/ipv6/addrconf.c`,
+                // `addrconf_disable_ipv6`). Those of the lab are created later, each with a value.
+                for link in links
+                    .iter()
+                    .filter(|_| dev == "all" && last == "disable_ipv6")
+                {
+                    settings.set_for_interface(6, link, &last, value, false);
+                }
             }
             Some((family, dev, last)) if links.contains(&dev) => {
                 settings.set_for_interface(family, &dev, &last, value, false);

@@ -7,7 +7,7 @@ use crate::replay::report::{ReplayReport, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Forwarding, ForwardingTarget, LinkKind, Namespace, Neighbour, Plan};
 use svclab_ruleset::bridge::fdb::{Entry, State};
-use svclab_ruleset::neighbour::{Neighbour as Dumped, State as NeighbourState};
+use svclab_ruleset::neighbour::Neighbour as Dumped;
 
 /// Whether an interface of the namespace is up and has no tunnel.
 fn is_plain_interface(namespace: &Namespace, dev: &str) -> bool {
@@ -50,7 +50,7 @@ pub(super) fn replay_neighbours(
         "if the address is wrong, packets to the neighbour are lost on the node, but not in the lab",
     );
     let failed = dump.neighbours.iter().flatten();
-    let failed = failed.filter(|neighbour| neighbour.state == NeighbourState::Failed);
+    let failed = failed.filter(|neighbour| neighbour.state.is_unanswered());
     let is_planned = |failed: &&Dumped| {
         let mut planned = namespace.neighbours.iter();
         planned.any(|one| one.address == failed.address && *one.dev == *failed.dev)

@@ -1,0 +1,121 @@
+//! Replays next hops of routes: those that the node could no longer add, and their neighbours.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::report::{ReplayReport, list_names};
+use svclab_dump::NodeDump;
+use svclab_model::plan::{LinkKind, Mac, MultipathRoute, Namespace, Neighbour, Plan, Route};
+
+/// Marks routes as on-link whose next hop no route to a link covers. The kernel checks a next hop
+/// only when a route is added, and keeps the route when the address of the link is removed (Linux
+/// v6.12, `net/ipv4/fib_semantics.c`, `fib_check_nh_v4_gw`; `net/ipv6/route.c`,
+/// `ip6_route_check_nh`).
+pub(super) fn reach_next_hops(
+    routes: &mut [Route],
+    multipath_routes: &mut [MultipathRoute],
+    namespace: &Namespace,
+    removed_routes: &[(IpNetwork, String)],
+) {
+    let to_links = routes.iter().filter(|route| route.via.is_none());
+    let mut covered: Vec<(IpNetwork, String)> = to_links
+        .map(|route| (route.to, route.dev.clone()))
+        .collect();
+    for link in &namespace.links {
+        let own = link.addresses.iter().map(|own| (*own, link.name.clone()));
+        covered.extend(own.filter(|(own, dev)| {
+            let mut removed = removed_routes.iter();
+            !removed.any(|(to, of)| of == dev && to.network() == own.network())
+        }));
+    }
+    let is_covered = |via: IpAddr, dev: &str| {
+        let is_link_local = matches!(via, IpAddr::V6(via) if via.is_unicast_link_local());
+        let mut covered = covered.iter();
+        is_link_local || covered.any(|(to, of)| of == dev && to.contains(via))
+    };
+    let unlisted = |via: Option<IpAddr>, dev: &str| via.is_some_and(|via| !is_covered(via, dev));
+    for route in routes.iter_mut().filter(|route| route.kind.is_unicast()) {
+        route.onlink |= unlisted(route.via, &route.dev);
+    }
+    for hop in multipath_routes
+        .iter_mut()
+        .flat_map(|route| &mut route.next_hops)
+    {
+        hop.onlink |= unlisted(hop.via, &hop.dev);
+    }
+}
+
+/// Returns neighbour entries for next hops without one in the plan. Each gets the hardware address
+/// at the other end of the interface, unless it did not reply to the node.
+pub(super) fn next_hop_neighbours<'r>(
+    plan: &Plan,
+    node: &str,
+    dump: &NodeDump,
+    hops: impl Iterator<Item = (IpAddr, &'r str)>,
+    report: &mut ReplayReport,
+) -> Vec<Neighbour> {
+    let Some(namespace) = plan.namespace(node) else {
+        return Vec::new();
+    };
+    let mut found: Vec<Neighbour> = Vec::new();
+    let mut unseen = BTreeSet::new();
+    for (address, dev) in hops {
+        let neighbours = namespace.neighbours.iter().chain(&found);
+        let mut link_neighbours = neighbours.filter(|one| one.dev == dev);
+        if link_neighbours.any(|one| one.address == address) {
+            continue;
+        }
+        let dumped = dump.neighbours.iter().flatten();
+        let mut dumped = dumped.filter(|one| one.address == address && *one.dev == *dev);
+        match dumped.next() {
+            Some(neighbour) if neighbour.state.is_unanswered() => continue,
+            Some(_) => {}
+            None => {
+                unseen.insert(format!("{address} on {dev}"));
+            }
+        }
+        if let Some(mac) = peer_mac(plan, namespace, dev) {
+            found.push(Neighbour {
+                address,
+                mac,
+                dev: dev.to_owned(),
+            });
+        }
+    }
+    if !unseen.is_empty() {
+        let unseen: Vec<String> = unseen.into_iter().collect();
+        report.add_simulated(format!(
+            "replies of the next hops {}: the dump does not show whether they exist",
+            list_names(&unseen)
+        ));
+    }
+    found
+}
+
+/// Returns the hardware address at the other end of a veth pair, or of the bridge if that end is a
+/// bridge port.
+fn peer_mac(plan: &Plan, namespace: &Namespace, dev: &str) -> Option<Mac> {
+    let link = namespace.links.iter().find(|link| link.name == dev)?;
+    let LinkKind::Veth {
+        namespace: peer_name,
+        peer,
+    } = &link.kind
+    else {
+        return None;
+    };
+    let peer_namespace = plan.namespace(peer_name)?;
+    let end = peer_namespace
+        .links
+        .iter()
+        .find(|link| link.name == *peer)?;
+    let bridge = end.bridge.as_ref();
+    let bridge = bridge.and_then(|bridge| {
+        peer_namespace
+            .links
+            .iter()
+            .find(|link| link.name == *bridge)
+    });
+    Some(bridge.unwrap_or(end).mac)
+}

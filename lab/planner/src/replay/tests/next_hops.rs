@@ -1,0 +1,42 @@
+//! Tests which next hops of a dump exist in the lab.
+
+use super::*;
+
+#[test]
+fn next_hop_that_did_not_reply_has_no_neighbour() {
+    let replay = |neighbour: &str| {
+        let mut plan = plan_with_node();
+        let dump = parse_files(&[
+            ("ip-4-route", "default via 10.0.0.77 dev eth0\n"),
+            ("ip-neigh", neighbour),
+        ]);
+        let report = replace(&mut plan, "node-1", &dump);
+        let node = plan.namespace("node-1").unwrap();
+        let mut neighbours = node.neighbours.iter();
+        let is_next_hop = neighbours.any(|one| one.address.to_string() == "10.0.0.77");
+        let is_assumed = report
+            .simulated
+            .iter()
+            .any(|item| item.contains("10.0.0.77"));
+        (is_next_hop, is_assumed)
+    };
+    assert_eq!(replay("10.0.0.77 dev eth0 INCOMPLETE\n"), (false, false));
+    assert_eq!(replay("10.0.0.77 dev eth0 FAILED\n"), (false, false));
+    let known = "10.0.0.77 dev eth0 lladdr 02:00:00:00:00:07 REACHABLE\n";
+    assert_eq!(replay(known), (true, false));
+    let other = "10.0.0.9 dev eth0 lladdr 02:00:00:00:00:09 STALE\n";
+    assert_eq!(replay(other), (true, true));
+}
+
+#[test]
+fn next_hop_without_route_to_it_is_on_link() {
+    let mut plan = plan_with_node();
+    let routes = "default via 10.9.9.9 dev eth0\n10.3.0.0/16 via 10.8.0.1 dev eth0\n\
+                  10.8.0.0/16 dev eth0 scope link\n10.4.0.0/16 via 10.0.0.254 dev eth0\n";
+    let dump = parse_files(&[("ip-4-route", routes)]);
+    let _ = replace(&mut plan, "node-1", &dump);
+    let node = plan.namespace("node-1").unwrap();
+    let on_link = node.routes.iter().filter(|route| route.onlink);
+    let on_link: Vec<String> = on_link.map(|route| route.to.to_string()).collect();
+    assert_eq!(on_link, ["0.0.0.0/0"]);
+}
