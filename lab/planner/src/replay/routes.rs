@@ -94,6 +94,7 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
     let hops = hops.chain(ways.filter_map(|way| Some((way.via?, way.dev.as_str()))));
     let neighbours = next_hop_neighbours(plan, node, dump, hops, report);
     let policy = plan_routing_rules(dump, &mut omitted);
+    list_missing_rules(dump, report);
     let rules = policy.len();
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
         namespace.routes = kept;
@@ -337,6 +338,33 @@ fn table_number(name: &str, dump: &NodeDump) -> u32 {
     FIRST_NAMED_TABLE.saturating_add(u32::try_from(index).unwrap_or(u32::MAX))
 }
 
+/// Priorities and tables of the kernel's own routing rules. IPv6 has no table `default`.
+const KERNEL_RULES: [(u32, &str); 3] = [(0, "local"), (32766, "main"), (32767, "default")];
+
+fn is_rule(rule: &DumpedRule, (priority, table): (u32, &str)) -> bool {
+    rule.priority == priority && rule.attributes.get("lookup") == Some(table)
+}
+
+/// Lists the kernel's own routing rules that somebody has removed.
+fn list_missing_rules(dump: &NodeDump, report: &mut ReplayReport) {
+    for (ip, dumped) in &dump.routing_rules {
+        let own = match ip {
+            Family::V4 => &KERNEL_RULES[..],
+            Family::V6 => &KERNEL_RULES[..2],
+        };
+        let missing = own
+            .iter()
+            .filter(|own| !dumped.is_empty() && !dumped.iter().any(|rule| is_rule(rule, **own)));
+        for (priority, table) in missing {
+            report.add_omitted(
+                format!("the missing {ip} routing rule `{priority}: from all lookup {table}`"),
+                "svclab does not remove the kernel's own routing rules",
+                "packets take another route in the lab",
+            );
+        }
+    }
+}
+
 /// Returns the routing rules, except the kernel's own three.
 fn plan_routing_rules(
     dump: &NodeDump,
@@ -345,12 +373,7 @@ fn plan_routing_rules(
     let mut rules = Vec::new();
     for (ip, dumped) in &dump.routing_rules {
         for rule in dumped {
-            let lookup = rule.attributes.get("lookup");
-            let is_kernel_rule = matches!(
-                (rule.priority, lookup),
-                (0, Some("local")) | (32766, Some("main")) | (32767, Some("default"))
-            );
-            if is_kernel_rule {
+            if KERNEL_RULES.iter().any(|own| is_rule(rule, *own)) {
                 continue;
             }
             match plan_routing_rule(*ip, rule, dump) {

@@ -1,7 +1,7 @@
 //! Tests the replacement of a node in a plan by a dump.
 
 mod fixture;
-mod next_hops;
+mod routes;
 
 use super::*;
 use fixture::{FILES, dump, parse_files, plan_with_node, replace};

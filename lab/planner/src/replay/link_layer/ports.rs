@@ -7,6 +7,7 @@ use crate::replay::report::{ReplayReport, count_noun, list_names};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Link, Namespace, PortSettings};
 use svclab_ruleset::bridge::port::{Port, Ports};
+use svclab_ruleset::link::Link as Dumped;
 
 /// Settings that decide about address resolution, which no packet of a lab needs.
 const RESOLUTION_SETTINGS: [&str; 6] = [
@@ -74,11 +75,16 @@ pub(super) fn replay_ports(namespace: &mut Namespace, dump: &NodeDump, report: &
     for (bridge, unbuilt) in unbuilt_ports(&ports, &names) {
         replay_unbuilt_ports(namespace, bridge, &unbuilt, &ports, report);
     }
-    let is_down = |name: &str| {
-        let link = dump.links.as_ref().and_then(|links| links.get(name));
-        link.is_some_and(|link| !link.has_flag("UP"))
+    // The kernel disables such ports itself (Linux v6.12, `net/bridge/br_if.c`,
+    // `br_port_carrier_check`, and `net/bridge/br_stp_if.c`, `br_stp_disable_bridge`).
+    let is_without_link = |name: &str| {
+        let links = dump.links.as_ref();
+        let is_off = |link: &Dumped| !link.has_flag("UP") || link.has_flag("NO-CARRIER");
+        let link = links.and_then(|links| links.get(name));
+        let bridge = link.and_then(|link| links?.get(link.attributes.get("master")?));
+        link.is_some_and(is_off) || bridge.is_some_and(|bridge| !bridge.has_flag("UP"))
     };
-    report_unsupported(&ports, is_down, report);
+    report_unsupported(&ports, is_without_link, report);
 }
 
 /// Returns the ports that the plan does not have, by bridge.
@@ -159,14 +165,17 @@ fn planned_settings(port: &Port) -> PortSettings {
 }
 
 /// Reports settings that a plan does not support.
-fn report_unsupported(ports: &Ports, is_down: impl Fn(&str) -> bool, report: &mut ReplayReport) {
+fn report_unsupported(
+    ports: &Ports,
+    is_without_link: impl Fn(&str) -> bool,
+    report: &mut ReplayReport,
+) {
     let supported = PortSettings::default().settings();
     let is_supported = |setting: &str| supported.iter().any(|(known, _)| *known == setting);
     let mut ports_by_setting: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for (name, port) in ports {
         for (setting, value) in port.changed_settings() {
-            // The kernel disables a port whose interface is down or has no carrier.
-            let is_kernels_own = setting == "state" && (value == "disabled" || is_down(name));
+            let is_kernels_own = setting == "state" && is_without_link(name);
             if !is_supported(setting) && !is_kernels_own {
                 let ports = ports_by_setting.entry((setting, value)).or_default();
                 ports.push(name.clone());

@@ -392,4 +392,12 @@ fn replay_unknown_ports_are_reported() {
         );
     let (_, report) = replay(&[&dump(LINKS, NEIGHBOURS, FORWARDING, &known)]);
     insta::assert_snapshot!(report);
+    // Not the kernel, because the interface and its bridge are up.
+    let disabled = PORTS.replacen("state forwarding", "state disabled", 1);
+    let (_, report) = replay(&[&dump(LINKS, NEIGHBOURS, FORWARDING, &disabled)]);
+    let mut omitted = report.omitted.iter();
+    assert!(
+        omitted.any(|item| item.description.starts_with("`state disabled` of ")),
+        "{report}"
+    );
 }

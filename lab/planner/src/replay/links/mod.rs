@@ -123,6 +123,7 @@ impl LinkReplacer<'_> {
         let links = self.links;
         let kinds = self.dump.kinds.as_ref();
         let mut peer_mtus: Vec<(String, String, u32)> = Vec::new();
+        let mut assumed_mtus: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         let mut peers_down: Vec<(String, String)> = Vec::new();
         let Some(namespace) = self.namespace() else {
             return;
@@ -160,8 +161,14 @@ impl LinkReplacer<'_> {
                 // A veth pair carries only packets that fit the MTU of both ends.
                 if let LinkKind::Veth { namespace, peer } = &link.kind {
                     peer_mtus.push((namespace.clone(), peer.clone(), mtu));
+                    assumed_mtus.entry(mtu).or_default().push(link.name.clone());
                 }
             }
+        }
+        for (mtu, names) in assumed_mtus {
+            let names = list_names(&names);
+            let assumed = format!("the MTU {mtu} at the other ends of {names}, as on the node");
+            self.account.add_simulated(assumed);
         }
         for (peer_namespace, peer, mtu) in peer_mtus {
             if let Some(link) = find_link_mut(self.plan, &peer_namespace, &peer) {

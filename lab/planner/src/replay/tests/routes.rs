@@ -1,4 +1,4 @@
-//! Tests which next hops of a dump exist in the lab.
+//! Tests which next hops and routing rules of a dump exist in the lab.
 
 use super::*;
 
@@ -39,4 +39,29 @@ fn next_hop_without_route_to_it_is_on_link() {
     let on_link = node.routes.iter().filter(|route| route.onlink);
     let on_link: Vec<String> = on_link.map(|route| route.to.to_string()).collect();
     assert_eq!(on_link, ["0.0.0.0/0"]);
+}
+
+#[test]
+fn missing_routing_rules_of_the_kernel_are_listed() {
+    let omitted = |rules: &str| {
+        let dump = parse_files(&[
+            ("ip-rule", rules),
+            ("ip-6-rule", "0:\tfrom all lookup local\n"),
+        ]);
+        let report = replace(&mut plan_with_node(), "node-1", &dump);
+        let omitted = report.omitted.iter().map(|item| item.description.clone());
+        omitted.collect::<Vec<_>>()
+    };
+    let moved = "32766:\tfrom all lookup main\n32767:\tfrom all lookup default\n";
+    assert_eq!(
+        omitted(&format!("100:\tfrom all lookup local\n{moved}")),
+        [
+            "the missing IPv4 routing rule `0: from all lookup local`",
+            "the missing IPv6 routing rule `32766: from all lookup main`",
+        ]
+    );
+    assert_eq!(
+        omitted(&format!("0:\tfrom all lookup local\n{moved}")),
+        ["the missing IPv6 routing rule `32766: from all lookup main`"]
+    );
 }
