@@ -18,8 +18,7 @@ const INTRODUCTION: &str = "\
 fault. The bench also counts false all-clears and fixes that do not help.
 
 - Each fault is drawn from a seed: the node, the rule, the Service and the values.
-- `--kind NAME` measures the kinds whose names begin with NAME. `--pairs` adds a second fault from \
-another area.
+- `scripts/bench diagnosis --help` lists the options that select kinds, seeds and pairs of faults.
 - A fault that breaks no probe of the lab is not counted.
 - A real kube-proxy writes the rules for kinds whose names begin with `real-proxy`. They need \
 `--kube-proxy`.

@@ -73,6 +73,10 @@ pub fn replace_node(
     plan.kube_proxies.retain(|proxy| proxy.namespace != node);
     plan.commands.retain(|typed| typed.namespace != node);
     report.add_simulated("pods, hosts, balancers and other nodes of the lab");
+    if dump.connections.is_none() {
+        report.add_simulated("no tracked connections: `conntrack -L` was not dumped");
+    }
+    report.add_simulated("no IPsec policies and no BPF programs: dumps do not contain them");
     report
 }
 

@@ -8,16 +8,14 @@ use svclab_model::plan::Namespace;
 use svclab_ruleset::tool::Format;
 use svclab_ruleset::traffic_control::qdisc::Qdisc;
 
-/// Queues that delay or drop packets only when an interface is busy (Linux v6.12, `net/sched`).
-const PLAIN_QUEUES: [&str; 12] = [
+/// Queues that delay or drop packets only when an interface is busy (Linux v6.12, `net/sched`). A
+/// FIFO queue of an interface is not among them: only an administrator adds one, with any limit.
+const PLAIN_QUEUES: [&str; 9] = [
     "noqueue",
     "noop",
     "mq",
     "mqprio",
-    "pfifo",
-    "bfifo",
     "pfifo_fast",
-    "pfifo_head_drop",
     "fq",
     "fq_codel",
     "codel",

@@ -14,6 +14,9 @@ use svclab_dump::{Difference, DumpChange, Side};
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/diff/v1";
 
+/// State that decides about packets, and that no dump contains.
+const NEVER_COMPARED: [&str; 2] = ["IPsec policies", "BPF programs"];
+
 const FIRST: Style = AnsiColor::Red.on_default();
 const SECOND: Style = AnsiColor::Green.on_default();
 const CHANGED: Style = AnsiColor::Yellow.on_default();
@@ -89,6 +92,15 @@ impl DiffDocument {
         } = self;
         if differences.is_empty() {
             let _ = writeln!(text, "no difference in {}", join_and(compared));
+            // Somebody who compares a file or two knows what they contain.
+            if compared.len() > 2 {
+                let mut programs = compared.iter();
+                let has_connections = programs.any(|program| program == "conntrack -L");
+                let connections = "tracked connections (`conntrack -L`)";
+                let connections = (!has_connections).then_some(connections);
+                let absent: Vec<&str> = connections.into_iter().chain(NEVER_COMPARED).collect();
+                let _ = writeln!(text, "not looked at: {}", join_and(&absent));
+            }
             if !not_compared.is_empty() {
                 let files = count(not_compared.len(), "file is", "files are");
                 let _ = writeln!(text, "{files} not compared, so the nodes may differ:");
@@ -323,10 +335,18 @@ pub(crate) mod tests {
 
     #[test]
     fn render_text_no_difference_lists_compared() {
-        let compared = vec!["iptables-save".to_owned(), "ipset save".to_owned()];
-        let document = DiffDocument::new("a", "b", compared, Vec::new());
-        insta::assert_snapshot!(document.render_text(false), @"no difference in iptables-save and ipset save");
-        assert!(document.same);
+        let document = |compared: &[&str]| {
+            let compared = compared.iter().map(|&program| program.to_owned());
+            DiffDocument::new("a", "b", compared.collect(), Vec::new())
+        };
+        let files = document(&["iptables-save", "ipset save"]);
+        assert!(files.same);
+        insta::assert_snapshot!(files.render_text(false), @"no difference in iptables-save and ipset save");
+        let node = document(&["iptables-save", "ip addr", "ip route"]);
+        insta::assert_snapshot!(node.render_text(false), @r"
+        no difference in iptables-save, ip addr and ip route
+        not looked at: tracked connections (`conntrack -L`), IPsec policies and BPF programs
+        ");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::rules::is_early_return;
 use crate::kube_proxies;
 use crate::why::change::{ProposedChange, covering_networks};
 use svclab_journey::journey::{Rewrite, RuleMatch};
+use svclab_model::evidence::KERNEL_DEFAULTS;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::cluster::{Cluster, FABRIC};
 use svclab_rules::kube_proxy::{Family, KubeProxy, Mode};
@@ -185,6 +186,25 @@ fn is_met(failures: &Failures<'_>, node: &str) -> bool {
             let to = hop.after.destination.ip();
             addresses.iter().any(|own| own.contains(to))
         })
+}
+
+/// Returns the sysctls that do not have the default value of the kernel on a node that packets
+/// passed.
+pub(super) fn default_sysctls(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    let nodes = failures.cluster.nodes.iter();
+    let met = nodes.filter(|node| is_met(failures, &node.name));
+    let namespaces = met.filter_map(|node| failures.plan.namespace(&node.name));
+    let changes = namespaces.flat_map(|namespace| {
+        KERNEL_DEFAULTS.iter().filter_map(|(key, default)| {
+            let current = namespace.sysctls.iter().rfind(|own| own.key == *key)?;
+            (current.value != *default).then(|| ProposedChange::SetSysctl {
+                namespaces: vec![namespace.name.clone()],
+                keys: vec![(*key).to_owned()],
+                value: (*default).to_owned(),
+            })
+        })
+    });
+    changes.collect()
 }
 
 /// Returns the sysctls that a node needs and that have another value on a node that packets passed.

@@ -7,11 +7,12 @@ use ipnetwork::IpNetwork;
 
 use super::Failures;
 use crate::bisect::{Difference, Kind};
+use svclab_model::evidence::KERNEL_DEFAULTS;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::cluster::Cluster;
 use svclab_ruleset::iptables::script::Table;
 
-/// Sysctls that decide about packets, by their end.
+/// Sysctls that decide about packets, by their end, besides [`KERNEL_DEFAULTS`].
 const PACKET_SYSCTLS: [&str; 19] = [
     ".accept_local",
     ".arp_announce",
@@ -156,6 +157,7 @@ impl Met {
             Kind::Sysctl => texts.any(|sysctl| {
                 let key = sysctl.split(' ').next().unwrap_or_default();
                 PACKET_SYSCTLS.iter().any(|end| key.ends_with(end))
+                    || KERNEL_DEFAULTS.iter().any(|(own, _)| *own == key)
             }),
             // The lab defines its servers, health checks and manual commands.
             Kind::Server | Kind::HealthChecks | Kind::Command => false,

@@ -95,6 +95,7 @@ pub(super) fn candidates(failures: &Failures<'_>) -> Candidates {
     for fact in &facts {
         changes.extend(fault_changes(failures.plan, failures.cluster, fact));
     }
+    changes.extend(components::default_sysctls(failures));
     changes.extend(rules::deciding_changes(failures));
     for packet in failures.packets() {
         changes.extend(route_changes(failures.plan, failures.cluster, packet));
