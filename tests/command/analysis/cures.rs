@@ -46,6 +46,11 @@ const CURES: &[(&str, &str, &str)] = &[
         "sysctl -w net.ipv4.ip_forward=1",
     ),
     (
+        "timeToLive",
+        "set net.ipv4.ip_default_ttl = 64 on node-1",
+        "sysctl -w net.ipv4.ip_default_ttl=64",
+    ),
+    (
         "localAddress",
         "delete the address 10.244.2.10/32 from lo on node-1",
         "ip address del 10.244.2.10/32 dev lo",
