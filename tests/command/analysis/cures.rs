@@ -6,7 +6,9 @@ use std::path::Path;
 use serde_json::Value;
 use svclab_test_support::running::normalized;
 
-use crate::support::{LAB as ONE_NODE, assert_matches_schema, run, stderr, stdout, write_lab};
+use crate::support::{
+    LAB as ONE_NODE, assert_matches_schema, project, run, stderr, stdout, write_lab,
+};
 
 const LAB: &str = include_str!("cures.yaml");
 
@@ -253,4 +255,22 @@ fn why_single_case_that_expects_its_failure_is_examined() {
         text.contains("node-1# iptables-nft -t filter -D FORWARD -d 10.244.1.10/32 -j DROP"),
         "{text}"
     );
+}
+
+/// A pod that the lab expects as endpoint has another label than the service selects.
+#[test]
+fn why_unselected_endpoint_is_labelled() {
+    let lab = project().join("tests/diagnosis/diagnosis.yaml");
+    let lab = std::fs::read_to_string(lab).expect("the lab");
+    let pod = "{name: web-2, namespace: default, labels: {app: web}}";
+    assert!(lab.contains(pod));
+    let (_directory, path) = write_lab(lab.replace(pod, &pod.replace("{app: web}", "{app: wed}")));
+    let case = format!("{}/mode=iptables,fault=none", path.display());
+    let output = run(&["why", "--kernel=host", "--probe=podToService", &case]);
+    let text = stdout(&output);
+    assert!(
+        text.contains("label the pod default/web-2 with app=web"),
+        "{text}"
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }

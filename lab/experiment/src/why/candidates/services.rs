@@ -1,12 +1,12 @@
 //! Finds fields of services and of their pods that may be the cause: policies, ports, selectors,
 //! and everything that leaves out an endpoint or an address.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::Failures;
 use crate::why::change::{PolicyField, ProposedChange, ServiceField};
-use svclab_judge::called_service;
+use svclab_judge::{called_service, is_name_suffix};
 use svclab_model::plan::ProbeProtocol;
 use svclab_rules::objects::{PortSpec, Service, ServiceType, SliceEndpoint};
 use svclab_ruleset::Protocol;
@@ -106,6 +106,7 @@ fn endpoints(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> 
     if slices.iter().all(|slice| slice.endpoints.is_empty()) {
         changes.extend(selectors(failures, service));
     }
+    changes.extend(labels(failures, service));
     for slice in slices {
         let unready = slice.endpoints.iter().filter(|endpoint| !endpoint.ready);
         let pods = unready.filter_map(|endpoint| endpoint.pod.as_ref());
@@ -166,6 +167,32 @@ fn selectors(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> 
     }
     let to_change = |labels| change_of(service, ServiceField::Selector { labels });
     tried.into_iter().map(to_change).collect()
+}
+
+/// Returns the labels with which the service selects pods that the lab expects as endpoints.
+fn labels(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
+    let selector = &service.selector;
+    if selector.is_empty() {
+        return Vec::new();
+    }
+    let expected = &failures.case.expected().expected.probes;
+    let probes = failures.probes();
+    let expected = probes.filter_map(|probe| expected.get(&probe.name)?.endpoints.as_ref());
+    let names: BTreeSet<&String> = expected.flatten().collect();
+    let pods = failures.case.objects.pods.iter();
+    let pods = pods.filter(|pod| {
+        let reference = format!("pod/{}/{}", pod.namespace, pod.name);
+        let labels = pod.value.metadata.labels.as_ref();
+        let has = |(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value);
+        pod.namespace == service.namespace
+            && names.iter().any(|name| is_name_suffix(&reference, name))
+            && !selector.iter().all(has)
+    });
+    let changes = pods.map(|pod| ProposedChange::LabelPod {
+        pod: format!("{}/{}", pod.namespace, pod.name),
+        labels: selector.clone(),
+    });
+    changes.take(MAX_VALUES).collect()
 }
 
 /// Returns the changes by which the service gets a port that failing connections call.

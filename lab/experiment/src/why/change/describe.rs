@@ -1,5 +1,6 @@
 //! Describes changes as actions of an operator.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use super::{PolicyField, ProposedChange, ServiceField};
@@ -28,6 +29,12 @@ fn render_route(route: &Route) -> String {
         }
     }
     text
+}
+
+fn render_labels(pod: &str, labels: &BTreeMap<String, String>) -> String {
+    let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
+    let labels: Vec<String> = labels.collect();
+    format!("label the pod {pod} with {}", labels.join(", "))
 }
 
 impl fmt::Display for PolicyField {
@@ -84,6 +91,7 @@ impl fmt::Display for ProposedChange {
             }
             Self::ServiceField { service, field } => write!(f, "{field} service {service}"),
             Self::MakePodReady { pod } => write!(f, "make the pod {pod} ready"),
+            Self::LabelPod { pod, labels } => f.write_str(&render_labels(pod, labels)),
             Self::FlannelMasquerade => f.write_str("start flanneld with --ip-masq"),
             Self::FlannelNetwork { network } => {
                 write!(f, "set the network of flannel to {network}")

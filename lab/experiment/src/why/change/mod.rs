@@ -13,6 +13,7 @@ pub use objects::ServiceField;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::bisect::Difference;
@@ -51,6 +52,13 @@ pub enum ProposedChange {
     MakePodReady {
         /// Pod: `NAMESPACE/NAME`.
         pod: String,
+    },
+    /// Sets labels of a pod, so that a service selects it.
+    LabelPod {
+        /// Pod: `NAMESPACE/NAME`.
+        pod: String,
+        /// Labels to set.
+        labels: BTreeMap<String, String>,
     },
     /// Lets flannel masquerade packets to other networks.
     FlannelMasquerade,
@@ -362,6 +370,7 @@ impl ProposedChange {
             | Self::LocalPolicy { .. }
             | Self::ServiceField { .. }
             | Self::MakePodReady { .. }
+            | Self::LabelPod { .. }
             | Self::ClusterCidr { .. }
             | Self::MasqueradeAll
             | Self::MasqueradeFew

@@ -131,6 +131,22 @@ pub(super) fn make_pod_ready(case: &mut Case, pod: &str) -> Result<(), ChangeErr
     Ok(())
 }
 
+/// Sets labels of a pod.
+pub(super) fn label_pod(
+    case: &mut Case,
+    pod: &str,
+    labels: &BTreeMap<String, String>,
+) -> Result<(), ChangeError> {
+    let objects = Arc::make_mut(&mut case.objects);
+    let mut pods = objects.pods.iter_mut();
+    let found = pods.find(|each| format!("{}/{}", each.namespace, each.name) == pod);
+    let found = found.ok_or_else(missing)?;
+    let own = &mut Arc::make_mut(&mut found.value).metadata.labels;
+    own.get_or_insert_default().extend(labels.clone());
+    objects.update_derived_slices();
+    Ok(())
+}
+
 fn missing() -> ChangeError {
     ChangeError::Missing("the lab".to_owned())
 }

@@ -74,6 +74,10 @@ pub(super) fn all_changes() -> Vec<ProposedChange> {
     changes.extend(balancer_changes());
     changes.extend(network_changes());
     changes.extend(service_changes());
+    changes.push(ProposedChange::LabelPod {
+        pod: named("default/web-2"),
+        labels: [(named("app"), named("web"))].into(),
+    });
     changes
 }
 
