@@ -1,10 +1,12 @@
 //! Defines a packet with its hops, before it is assigned to an attempt.
 
+use std::net::IpAddr;
+
 use super::connection_index::ConnectionIndex;
 use super::hop::{MatchIndex, build_hop};
 use super::sighting::{PacketId, Sighting};
 use super::track::{Kind, PacketTrack};
-use super::{Crossing, Hop, RoutingLoop, RuleMatch};
+use super::{Hop, RoutingLoop, RuleMatch};
 use svclab_model::evidence::AddressPair;
 
 /// A packet and its hops, not yet assigned to an attempt.
@@ -103,29 +105,29 @@ impl<'s> FollowedPacket<'s> {
     }
 }
 
+/// Namespace, interfaces and addresses before and after, which a routing loop repeats.
+type Place<'h> = (&'h str, Vec<(&'h str, bool)>, [(IpAddr, IpAddr); 2]);
+
+fn place(hop: &Hop) -> Place<'_> {
+    let crossings = hop.crossings.iter();
+    let interfaces = crossings.map(|seen| (seen.interface.as_str(), seen.out));
+    let addresses = [hop.before, hop.after].map(|pair| (pair.source.ip(), pair.destination.ip()));
+    (&hop.namespace, interfaces.collect(), addresses)
+}
+
 /// Returns the hops with one round of a routing loop, the last, and the loop. A node on the loop may
 /// translate the port in each round.
 fn without_rounds(mut hops: Vec<Hop>) -> (Vec<Hop>, Option<RoutingLoop>) {
-    let place = |hop: &Hop| {
-        let interface = |seen: &Crossing| (seen.interface.clone(), seen.out);
-        let interfaces: Vec<(String, bool)> = hop.crossings.iter().map(interface).collect();
-        let addresses =
-            [hop.before, hop.after].map(|pair| (pair.source.ip(), pair.destination.ip()));
-        (hop.namespace.clone(), interfaces, addresses)
-    };
-    let is_same = |one: &Hop, other: &Hop| place(one) == place(other);
+    let places: Vec<Place<'_>> = hops.iter().map(place).collect();
     let again = |first: usize| {
-        let next = hops[first + 1..].iter();
-        let mut next = next
-            .enumerate()
-            .map(|(index, hop)| (first + 1 + index, hop));
-        Some((first, next.find(|(_, hop)| is_same(hop, &hops[first]))?.0))
+        let mut later = first + 1..places.len();
+        Some((first, later.find(|later| places[*later] == places[first])?))
     };
-    let Some((first, second)) = (0..hops.len()).find_map(again) else {
+    let Some((first, second)) = (0..places.len()).find_map(again) else {
         return (hops, None);
     };
-    let rounds: Vec<usize> = (first..hops.len())
-        .filter(|index| is_same(&hops[*index], &hops[first]))
+    let rounds: Vec<usize> = (first..places.len())
+        .filter(|index| places[*index] == places[first])
         .collect();
     let mut namespaces: Vec<String> = Vec::new();
     for hop in &hops[first..second] {

@@ -191,49 +191,33 @@ fn is_met(failures: &Failures<'_>, node: &str) -> bool {
 /// Returns the sysctls that do not have the default value of the kernel on a node that packets
 /// passed.
 pub(super) fn default_sysctls(failures: &Failures<'_>) -> Vec<ProposedChange> {
-    let nodes = failures.cluster.nodes.iter();
-    let met = nodes.filter(|node| is_met(failures, &node.name));
-    let namespaces = met.filter_map(|node| failures.plan.namespace(&node.name));
-    let changes = namespaces.flat_map(|namespace| {
-        KERNEL_DEFAULTS.iter().filter_map(|(key, default)| {
-            let current = namespace.sysctls.iter().rfind(|own| own.key == *key)?;
-            (current.value != *default).then(|| ProposedChange::SetSysctl {
-                namespaces: vec![namespace.name.clone()],
-                keys: vec![(*key).to_owned()],
-                value: (*default).to_owned(),
-            })
-        })
-    });
-    changes.collect()
+    differing_sysctls(failures, &KERNEL_DEFAULTS)
 }
 
 /// Returns the sysctls that a node needs and that have another value on a node that packets passed.
 pub(super) fn node_sysctls(failures: &Failures<'_>) -> Vec<ProposedChange> {
-    let mut changes = Vec::new();
-    for node in &failures.cluster.nodes {
-        let Some(namespace) = failures.plan.namespace(&node.name) else {
-            continue;
-        };
-        if !is_met(failures, &node.name) {
-            continue;
-        }
-        for (key, value) in NODE_SYSCTLS {
-            let is_of_v6 = key.starts_with("net.ipv6.") || key.ends_with("ip6tables");
-            if is_of_v6 != failures.uses_ipv6() {
-                continue;
-            }
-            let mut sysctls = namespace.sysctls.iter();
-            let current = sysctls.rfind(|sysctl| sysctl.key == key);
-            if current.is_some_and(|sysctl| sysctl.value != value) {
-                changes.push(ProposedChange::SetSysctl {
-                    namespaces: vec![node.name.clone()],
-                    keys: vec![key.to_owned()],
-                    value: value.to_owned(),
-                });
-            }
-        }
-    }
-    changes
+    let is_of_v6 = |key: &str| key.starts_with("net.ipv6.") || key.ends_with("ip6tables");
+    let wanted = NODE_SYSCTLS.into_iter();
+    let wanted = wanted.filter(|(key, _)| is_of_v6(key) == failures.uses_ipv6());
+    differing_sysctls(failures, &wanted.collect::<Vec<_>>())
+}
+
+/// Returns the sysctls that have another value than wanted on a node that packets passed.
+fn differing_sysctls(failures: &Failures<'_>, wanted: &[(&str, &str)]) -> Vec<ProposedChange> {
+    let nodes = failures.cluster.nodes.iter();
+    let met = nodes.filter(|node| is_met(failures, &node.name));
+    let namespaces = met.filter_map(|node| failures.plan.namespace(&node.name));
+    let changes = namespaces.flat_map(|namespace| {
+        wanted.iter().filter_map(|(key, value)| {
+            let current = namespace.sysctls.iter().rfind(|own| own.key == *key)?;
+            (current.value != *value).then(|| ProposedChange::SetSysctl {
+                namespaces: vec![namespace.name.clone()],
+                keys: vec![(*key).to_owned()],
+                value: (*value).to_owned(),
+            })
+        })
+    });
+    changes.collect()
 }
 
 /// Returns changes of sysctls of one node for all nodes where they differ: request and reply may
