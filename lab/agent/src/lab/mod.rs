@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 
 use crate::net::attach_point::AttachPoint;
 use crate::net::netlink::NamespaceNetlink;
@@ -78,13 +78,13 @@ impl RunningLab {
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<Self, Failure> {
         let timestamps = TimestampGuard::enable();
-        step("create its namespaces".to_owned());
+        begin(step, "create its namespaces").await;
         let (built, loads) = build::create_namespaces(&plan, stays_running)?;
-        step("create its interfaces".to_owned());
+        begin(step, "create its interfaces").await;
         build::connect(&plan, &built).await?;
-        step("add its routes and neighbours".to_owned());
+        begin(step, "add its routes and neighbours").await;
         build::add_routes(&plan, &built)?;
-        step("load its rules".to_owned());
+        begin(step, "load its rules").await;
         let mut phases = Phases::begin(Phase::Rules);
         let loads = loads.into_iter().map(rules::load);
         let loaders: Vec<Loaders> = stream::iter(loads)
@@ -99,7 +99,7 @@ impl RunningLab {
             .map(|namespace| namespace.name.clone())
             .zip(namespaces)
             .collect();
-        step("start its servers".to_owned());
+        begin(step, "start its servers").await;
         phases.enter(Phase::Servers);
         let servers = plan
             .servers
@@ -392,4 +392,11 @@ impl RunningLab {
             ))
         })
     }
+}
+
+/// Reports a step of the build before its work begins. Without the pause, the report would be sent
+/// after the work, which may block the thread or use up the memory of a guest.
+async fn begin(step: &impl Fn(String), text: &str) {
+    step(text.to_owned());
+    task::yield_now().await;
 }

@@ -25,6 +25,8 @@ pub(super) struct BisectionRun<'t, F> {
     pub(super) agents: AgentSource,
     /// Finished trials, in the order in which they ended.
     pub(super) finished: Vec<Trial>,
+    /// Number of finished trials that do not count, because the search was repeated after them.
+    pub(super) discarded: usize,
     /// Callback for each finished trial, with the total number of differences.
     pub(super) on_trial: &'t mut F,
 }

@@ -52,12 +52,13 @@ pub async fn find(
         bench: Arc::new(Bench::new(labs)),
         agents: AgentSource::Agent(agent.clone()),
         finished: Vec::new(),
+        discarded: 0,
         on_trial,
     };
     let (baseline, Culprits { breaks, fixes }) = trials.search().await?;
     let error_probability = baseline
         .symptom
-        .total_error_probability(trials.finished.len());
+        .total_error_probability(trials.finished.len() - trials.discarded);
     Ok(Bisection {
         schema: SCHEMA.to_owned(),
         good: task.good_name.clone(),
@@ -107,6 +108,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             // The bad side answers late, and the wait may have been too short for the answer.
             if needed > max_wait && full.is_none() {
                 max_wait = needed;
+                self.discarded = self.finished.len();
                 continue;
             }
             let (baseline, found) = found?;
@@ -116,6 +118,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                 return Ok((baseline, narrowed));
             }
             max_wait *= WAIT_FACTOR;
+            self.discarded = self.finished.len();
         }
         Err(BisectError::Unstable { probe })
     }
