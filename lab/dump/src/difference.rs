@@ -107,6 +107,8 @@ pub enum DumpLocation {
         /// Interface, followed by the hook or the parent of classes and filters: `eth0 ingress`.
         place: String,
     },
+    /// `IPsec` policies.
+    IpsecPolicies,
     /// Tracked connections.
     Connections,
     /// Settings of kube-proxy.
@@ -233,6 +235,7 @@ impl fmt::Display for DumpLocation {
             Self::Routes { family: ip, table } => write!(f, "{}routes, table {table}", family(ip)),
             Self::Policy { family: ip } => write!(f, "{}routing rules", family(ip)),
             Self::TrafficControl { object, place } => write!(f, "tc {object} of {place}"),
+            Self::IpsecPolicies => f.write_str("IPsec policies"),
             Self::Connections => f.write_str("tracked connections"),
             Self::KubeProxy => f.write_str("kube-proxy"),
             Self::Sysctls => f.write_str("sysctl"),
@@ -260,6 +263,7 @@ impl DumpLocation {
                 "filter" => Format::TrafficFilters.command(),
                 _ => Format::Qdiscs.command(),
             },
+            Self::IpsecPolicies => Format::IpsecPolicies.command(),
             Self::Connections => Format::Connections.command(),
             Self::KubeProxy => "kube-proxy",
             Self::Sysctls => Format::Sysctls.command(),

@@ -10,6 +10,7 @@ use svclab_diagnostic::source::Sources;
 use svclab_ruleset::Family;
 use svclab_ruleset::bridge::{fdb, port, port::Ports};
 use svclab_ruleset::conntrack::{self, Connections};
+use svclab_ruleset::ipsec::{self, IpsecPolicy};
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::ipvs::saved::Servers;
 use svclab_ruleset::link::Links;
@@ -59,6 +60,8 @@ pub struct NodeDump {
     pub classes: Option<Listings>,
     /// Filters of queueing disciplines.
     pub filters: Option<Listings>,
+    /// `IPsec` policies.
+    pub ipsec_policies: Option<Vec<IpsecPolicy>>,
     /// Tracked connections.
     pub connections: Option<Connections>,
     /// Sysctls of the kernel.
@@ -143,6 +146,7 @@ impl NodeDump {
             (Format::Qdiscs, self.qdiscs.is_some()),
             (Format::TrafficClasses, self.classes.is_some()),
             (Format::TrafficFilters, self.filters.is_some()),
+            (Format::IpsecPolicies, self.ipsec_policies.is_some()),
             (Format::Connections, self.connections.is_some()),
             (Format::BridgePorts, self.bridge_ports().is_some()),
             (Format::Forwarding, self.forwarding.is_some()),
@@ -184,6 +188,10 @@ impl NodeDump {
             .filters
             .take()
             .filter(|_| wanted(Format::TrafficFilters));
+        self.ipsec_policies = self
+            .ipsec_policies
+            .take()
+            .filter(|_| wanted(Format::IpsecPolicies));
         self.connections = self
             .connections
             .take()
@@ -239,6 +247,7 @@ impl NodeDump {
             Format::Qdiscs => self.qdiscs = Some(qdisc::parse(text, problems)),
             Format::TrafficClasses => self.classes = Some(listing::parse(text)),
             Format::TrafficFilters => self.filters = Some(listing::parse(text)),
+            Format::IpsecPolicies => self.ipsec_policies = Some(ipsec::parse(text, problems)),
             Format::Connections => self.connections = Some(conntrack::parse(text, problems)),
             Format::Sysctls => self.sysctls = Some(sysctl::parse(text, problems)),
             Format::ProxyFlags => self.proxy.read_flags(text),

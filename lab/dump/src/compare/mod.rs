@@ -165,6 +165,7 @@ impl Comparison<'_> {
             Format::Qdiscs => traffic::compare_qdiscs(self),
             Format::TrafficClasses => traffic::compare_listings(self, "class"),
             Format::TrafficFilters => traffic::compare_listings(self, "filter"),
+            Format::IpsecPolicies => traffic::compare_ipsec_policies(self),
             Format::Connections => traffic::compare_connections(self),
             Format::Sysctls => {
                 if let (Some(a), Some(b)) = (&first.sysctls, &second.sysctls) {

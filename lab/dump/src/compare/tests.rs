@@ -66,6 +66,11 @@ fn compare_insignificant_changes_are_ignored() {
             "# tc filter show dev a ingress\nfilter protocol ip pref 1 u32 chain 0 fh 801::800\n\tindex 2 ref 1 bind 1\n",
         ),
         (
+            "ip-xfrm-policy",
+            "src ::/0 dst fd00::/64\n\tdir in priority 0\nsrc ::/0 dst ::/0\n\tdir out action block priority 0\n",
+            "src ::/0 dst ::/0 uid 0\n\tdir out action block index 9 priority 0\nsrc ::/0 dst fd00::/64\n\tdir in priority 0\nsrc ::/0 dst ::/0\n\tsocket in priority 0\n",
+        ),
+        (
             "conntrack-L",
             "udp 17 27 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 src=10.0.0.2 dst=10.0.0.1 sport=2 dport=1 mark=0 use=1\n",
             "udp 17 5 src=10.0.0.3 dst=10.0.0.2 sport=1 dport=2 src=10.0.0.2 dst=10.0.0.3 sport=2 dport=1 mark=0 use=1\n",
@@ -300,6 +305,18 @@ fn compare_traffic_control_reports_differences() {
             2,
         ),
         ("conntrack-L", &connection(""), &connection(" zone=5"), 1),
+        (
+            "ip-xfrm-policy",
+            "src ::/0 dst ::/0\n\tdir out priority 0\n",
+            "src ::/0 dst ::/0\n\tdir out action block priority 0\n",
+            2,
+        ),
+        (
+            "ip-xfrm-policy",
+            "",
+            "src ::/0 dst ::/0\n\tdir out action block priority 0\n",
+            1,
+        ),
     ]);
 }
 

@@ -1,4 +1,4 @@
-//! Compares queueing disciplines, classes, filters and zones of connections.
+//! Compares queueing disciplines, classes, filters, `IPsec` policies and zones of connections.
 
 use std::collections::BTreeSet;
 
@@ -89,6 +89,25 @@ fn exists_in_both(comparison: &Comparison<'_>, interface: &str) -> bool {
         return true;
     };
     first.contains_key(interface) == second.contains_key(interface)
+}
+
+/// Compares the policies for all packets, in any order: priorities decide.
+pub(super) fn compare_ipsec_policies(to: &mut Comparison<'_>) {
+    let items_of = |dump: &NodeDump| {
+        let policies = dump.ipsec_policies.iter().flatten();
+        let policies = policies.filter(|policy| !policy.is_of_socket());
+        let items = policies.map(|policy| {
+            let text = format!("{} {}", policy.selector, policy.settings);
+            ListItem::from_text(text, policy.line)
+        });
+        let mut items: Vec<ListItem> = items.collect();
+        items.sort_by(|a, b| a.key.cmp(&b.key));
+        items
+    };
+    let (first, second) = (items_of(to.first), items_of(to.second));
+    for change in lists::compare(&first, &second) {
+        to.add_difference(DumpLocation::IpsecPolicies, change, None);
+    }
 }
 
 /// Compares the zones in use. Connections come and go, and are not compared.

@@ -259,7 +259,12 @@ impl Command {
                 }
             }
         }
-        let rest: Vec<&str> = rest.copied().collect();
+        let mut rest: Vec<&str> = rest.copied().collect();
+        let is_xfrm = is_prefix(object, "xfrm", 1);
+        let is_policy = is_xfrm && rest.first().is_some_and(|of| is_prefix(of, "policy", 1));
+        if is_policy {
+            rest.remove(0);
+        }
         if is_prefix(object, "netns", 2) && rest.first() == Some(&"exec") {
             return Self::parse_inside(rest.get(2..).unwrap_or_default(), true, depth);
         }
@@ -282,25 +287,29 @@ impl Command {
             _ if is_prefix(object, "rule", 2) => {
                 Some(Format::RoutingRules(family.unwrap_or(Family::V4)))
             }
+            _ if is_policy => Some(Format::IpsecPolicies),
             _ => None,
         };
-        let unread = match object {
-            _ if is_prefix(object, "xfrm", 1) => Some(&outputs::XFRM),
-            _ => None,
-        };
+        let unread = (is_xfrm && !is_policy).then_some(&outputs::XFRM);
         let content = unread
             .map(Content::Unread)
             .or_else(|| format.map(Content::State));
         let selectors: Vec<&str> = rest.iter().skip(1).copied().collect();
+        // Without `table all`, `ip route` prints the main table, which rules may refer to.
         let is_complete = matches!(
             selectors.as_slice(),
             [] | ["table", "all"] | ["scope", "global"]
         );
+        // `ip xfrm policy` prints the policies of both families.
+        let reduced_by = if is_policy && family.is_some() {
+            Some("one address family".to_owned())
+        } else {
+            (content.is_some() && !is_complete).then(|| selectors.join(" "))
+        };
         Self {
             content,
             has_family: family.is_some(),
-            // Without `table all`, `ip route` prints the main table, which rules may refer to.
-            reduced_by: (content.is_some() && !is_complete).then(|| selectors.join(" ")),
+            reduced_by,
             is_elsewhere,
             ..Self::unknown()
         }

@@ -40,8 +40,8 @@ pub(super) const TRAFFIC_CONTROL: UnreadOutput = UnreadOutput {
 };
 pub(super) const XFRM: UnreadOutput = UnreadOutput {
     command: "ip xfrm",
-    affects: "packets are not encrypted",
-    same_as: &[],
+    affects: "packets are neither encrypted nor refused",
+    same_as: &[Format::IpsecPolicies],
 };
 pub(super) const IFCONFIG: UnreadOutput = UnreadOutput {
     command: "ifconfig",
@@ -87,7 +87,9 @@ pub(super) fn detect_line(line: &str) -> Option<&'static UnreadOutput> {
     let second = words.next().unwrap_or_default();
     let has = |word: &str| line.split_ascii_whitespace().any(|own| own == word);
     match first {
-        "src" if has("dst") => Some(&XFRM),
+        // The states of `IPsec`. With `-o`, a state is one line.
+        "proto" if has("spi") => Some(&XFRM),
+        "src" if has("spi") && !has("dir") && !has("socket") => Some(&XFRM),
         _ if listing::is_first_line(line) => Some(&LISTING),
         "Prot" if second == "LocalAddress:Port" && !has("Scheduler") => Some(&SERVER_COUNTERS),
         _ if second.starts_with("flags=") && line.contains(" mtu ") => Some(&IFCONFIG),

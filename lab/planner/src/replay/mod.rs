@@ -76,7 +76,10 @@ pub fn replace_node(
     if dump.connections.is_none() {
         report.add_simulated("no tracked connections: `conntrack -L` was not dumped");
     }
-    report.add_simulated("no IPsec policies and no BPF programs: dumps do not contain them");
+    if dump.ipsec_policies.is_none() {
+        report.add_simulated("no IPsec policies: `ip xfrm policy` was not dumped");
+    }
+    report.add_simulated("no BPF programs: dumps do not contain them");
     report
 }
 

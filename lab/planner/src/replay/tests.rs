@@ -258,6 +258,27 @@ fn replace_node_traffic_control_is_listed() {
 }
 
 #[test]
+fn replace_node_ipsec_policies_are_listed() {
+    let report = report_with(&[(
+        "ip-xfrm-policy",
+        "src 10.0.0.0/24 dst 10.0.1.0/24 \n\tdir out action block priority 0 ptype main \n\
+         src 10.0.0.0/24 dst 10.0.2.0/24 \n\tdir out priority 0 ptype main \n\
+         \ttmpl src 10.0.0.1 dst 10.0.2.1\n\t\tproto esp reqid 1 mode tunnel\n\
+         src 10.0.2.0/24 dst 10.0.0.0/24 \n\tdir fwd priority 0 ptype main \n\
+         \ttmpl src 10.0.2.1 dst 10.0.0.1\n\t\tproto esp reqid 1 mode tunnel\n\
+         src 0.0.0.0/0 dst 0.0.0.0/0 \n\tsocket in priority 0 ptype main \n",
+    )]);
+    insta::assert_snapshot!(added_lines(&report), @r"
+    ip-xfrm-policy:1: `src 10.0.0.0/24 dst 10.0.1.0/24 dir out action block priority 0 ptype main`
+    svclab does not build IPsec policies
+    packets that the policy drops pass
+    ip-xfrm-policy:3: 2 IPsec policies
+    svclab does not build IPsec policies
+    packets are neither encrypted nor decrypted, and none are dropped
+    ");
+}
+
+#[test]
 fn replace_node_sysctls_are_written_or_listed() {
     let mut files = FILES.to_vec();
     files.retain(|(name, _)| *name != "sysctl-a");

@@ -1,10 +1,11 @@
-//! Lists the queueing disciplines and filters of a dumped node, which are not built.
+//! Lists the queueing disciplines, filters and `IPsec` policies of a dumped node, which are not built.
 
 use std::collections::BTreeSet;
 
 use super::report::{FileLine, OmittedItem, ReplayReport, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::Namespace;
+use svclab_ruleset::ipsec::IpsecPolicy;
 use svclab_ruleset::tool::Format;
 use svclab_ruleset::traffic_control::qdisc::Qdisc;
 
@@ -22,10 +23,11 @@ const PLAIN_QUEUES: [&str; 9] = [
     "sfq",
 ];
 
-/// Lists queues and filters of the dump in the report.
+/// Lists queues, filters and policies of the dump in the report.
 pub fn replay_traffic(namespace: &Namespace, dump: &NodeDump, report: &mut ReplayReport) {
     list_qdiscs(namespace, dump, report);
     list_filters(namespace, dump, report);
+    list_ipsec_policies(dump, report);
 }
 
 /// Whether the plan has the interface.
@@ -85,5 +87,32 @@ fn list_filters(namespace: &Namespace, dump: &NodeDump, report: &mut ReplayRepor
         );
         let affects = "packets that they drop, redirect or change pass unchanged";
         report.omitted.push(item.with_effect(affects));
+    }
+}
+
+/// Lists each policy that drops packets, and the number of the others.
+fn list_ipsec_policies(dump: &NodeDump, report: &mut ReplayReport) {
+    const REASON: &str = "svclab does not build IPsec policies";
+    let policies = dump.ipsec_policies.iter().flatten();
+    let (dropping, others): (Vec<&IpsecPolicy>, Vec<&IpsecPolicy>) = policies
+        .filter(|policy| !policy.is_of_socket())
+        .partition(|policy| policy.drops_packets());
+    let item = |policy: &IpsecPolicy, description| {
+        let location = FileLine::in_dump(dump, Format::IpsecPolicies, policy.line);
+        OmittedItem::new(location, description, REASON)
+    };
+    for policy in dropping {
+        let description = format!("`{} {}`", policy.selector, policy.settings);
+        let affects = "packets that the policy drops pass";
+        report
+            .omitted
+            .push(item(policy, description).with_effect(affects));
+    }
+    if let Some(first) = others.first() {
+        let description = count_noun(others.len(), "IPsec policy", "IPsec policies");
+        let affects = "packets are neither encrypted nor decrypted, and none are dropped";
+        report
+            .omitted
+            .push(item(first, description).with_effect(affects));
     }
 }

@@ -14,8 +14,14 @@ use svclab_dump::{Difference, DumpChange, Side};
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/diff/v1";
 
+/// State that decides about packets, and that not every dump contains, with its program.
+const OPTIONAL: [(&str, &str); 2] = [
+    ("tracked connections", "conntrack -L"),
+    ("IPsec policies", "ip xfrm policy"),
+];
+
 /// State that decides about packets, and that no dump contains.
-const NEVER_COMPARED: [&str; 2] = ["IPsec policies", "BPF programs"];
+const NEVER_COMPARED: &str = "BPF programs";
 
 const FIRST: Style = AnsiColor::Red.on_default();
 const SECOND: Style = AnsiColor::Green.on_default();
@@ -94,11 +100,12 @@ impl DiffDocument {
             let _ = writeln!(text, "no difference in {}", join_and(compared));
             // Somebody who compares a file or two knows what they contain.
             if compared.len() > 2 {
-                let mut programs = compared.iter();
-                let has_connections = programs.any(|program| program == "conntrack -L");
-                let connections = "tracked connections (`conntrack -L`)";
-                let connections = (!has_connections).then_some(connections);
-                let absent: Vec<&str> = connections.into_iter().chain(NEVER_COMPARED).collect();
+                let is_absent = |(_, program): &&(&str, &str)| {
+                    !compared.iter().any(|compared| compared == program)
+                };
+                let absent = OPTIONAL.iter().filter(is_absent);
+                let absent = absent.map(|(state, program)| format!("{state} (`{program}`)"));
+                let absent: Vec<String> = absent.chain([NEVER_COMPARED.to_owned()]).collect();
                 let _ = writeln!(text, "not looked at: {}", join_and(&absent));
             }
             if !not_compared.is_empty() {
@@ -345,7 +352,7 @@ pub(crate) mod tests {
         let node = document(&["iptables-save", "ip addr", "ip route"]);
         insta::assert_snapshot!(node.render_text(false), @r"
         no difference in iptables-save, ip addr and ip route
-        not looked at: tracked connections (`conntrack -L`), IPsec policies and BPF programs
+        not looked at: tracked connections (`conntrack -L`), IPsec policies (`ip xfrm policy`) and BPF programs
         ");
     }
 

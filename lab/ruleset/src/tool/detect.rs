@@ -60,6 +60,13 @@ fn detect_line(line: &str) -> Option<Format> {
         "filter" if matches!(second, "parent" | "protocol" | "block") => {
             return Some(Format::TrafficFilters);
         }
+        // With `-o`, a policy is one line. States have no direction.
+        "src" if words.any(|word| matches!(word, "dir" | "socket")) => {
+            return Some(Format::IpsecPolicies);
+        }
+        "dir" | "socket" if matches!(second, "in" | "out" | "fwd") => {
+            return Some(Format::IpsecPolicies);
+        }
         "ipv4" | "ipv6" | "tcp" | "udp" | "icmp" | "icmpv6" if line.contains(" src=") => {
             return Some(Format::Connections);
         }
@@ -227,6 +234,18 @@ mod tests {
                 Some(Format::TrafficFilters),
             ),
             ("class htb 1:10 root prio 0\n", Some(Format::TrafficClasses)),
+            (
+                "src 10.0.0.0/24 dst 10.0.1.0/24 \n\tdir out action block priority 0 ptype main \n",
+                Some(Format::IpsecPolicies),
+            ),
+            (
+                "src ::/0 dst ::/0 \\\tsocket in priority 0 ptype main \\\n",
+                Some(Format::IpsecPolicies),
+            ),
+            (
+                "src 10.0.0.1 dst 10.0.0.2\n\tproto esp spi 0x1 reqid 1 mode tunnel\n",
+                None,
+            ),
             (
                 "udp 17 27 src=127.0.0.1 dst=127.0.0.1 sport=1 dport=2\n",
                 Some(Format::Connections),

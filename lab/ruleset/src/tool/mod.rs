@@ -38,6 +38,8 @@ pub enum Format {
     TrafficClasses,
     /// Output of `tc filter show` for each interface with filters.
     TrafficFilters,
+    /// Output of `ip xfrm policy`.
+    IpsecPolicies,
     /// Output of `conntrack -L`.
     Connections,
     /// Output of `sysctl -a`.
@@ -58,7 +60,7 @@ pub enum DumpedBackend {
 }
 
 /// File names of each format, without the part before the last dot. svclab writes the first name.
-const FILE_NAMES: [(Format, &[&str]); 22] = [
+const FILE_NAMES: [(Format, &[&str]); 23] = [
     (
         Format::Rules(Family::V4, DumpedBackend::Default),
         &["iptables-save", "iptables-nft-save", "iptables"],
@@ -102,6 +104,10 @@ const FILE_NAMES: [(Format, &[&str]); 22] = [
     (Format::Qdiscs, &["tc-qdisc", "tc-qdisc-show", "tc-d-qdisc"]),
     (Format::TrafficClasses, &["tc-class"]),
     (Format::TrafficFilters, &["tc-filter"]),
+    (
+        Format::IpsecPolicies,
+        &["ip-xfrm-policy", "ip-s-xfrm-policy"],
+    ),
     (Format::Connections, &["conntrack-L"]),
     (Format::ProxyFlags, &["kube-proxy-cmdline"]),
     (Format::ProxyConfiguration, &["kube-proxy-config"]),
@@ -161,6 +167,7 @@ impl Format {
             Self::Qdiscs => "tc qdisc",
             Self::TrafficClasses => "tc class",
             Self::TrafficFilters => "tc filter",
+            Self::IpsecPolicies => "ip xfrm policy",
             Self::Connections => "conntrack -L",
             Self::Sysctls => "sysctl -a",
             Self::ProxyFlags => "tr '\\0' '\\n' < /proc/PID/cmdline",
