@@ -42,6 +42,7 @@ lab_is_refused! {
     nftables_mode_with_interface_prefix_is_refused: "kubeProxy: {version" => "kubeProxy: {mode: nftables, detectLocalMode: InterfaceNamePrefix, interfaceNamePrefix: cali, version";
     nftables_mode_missing_bridge_is_refused: "kubeProxy: {version" => "kubeProxy: {mode: nftables, detectLocalMode: BridgeInterface, bridgeInterface: br9, version";
     bridge_name_with_rule_text_is_refused: "kubeProxy: {version" => "kubeProxy: {detectLocalMode: BridgeInterface, bridgeInterface: \"x -j DROP\", version";
+    dual_stack_unsupported_version_is_refused: "version: v1.30, clusterCIDR: 10.244.0.0/16" => "version: v1.20, clusterCIDR: '10.244.0.0/16,fd00:10:244::/56'";
     primary_address_unsupported_version_is_refused: "kubeProxy: {version" => "kubeProxy: {nodePortAddresses: [primary], version";
     primary_address_with_networks_is_refused: "kubeProxy: {version: v1.30" => "kubeProxy: {nodePortAddresses: [primary, 10.0.0.0/8], version: v1.31";
     node_port_address_not_a_network_is_refused: "kubeProxy: {version" => "kubeProxy: {mode: nftables, nodePortAddresses: [node-1], version";

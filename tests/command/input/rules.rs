@@ -229,6 +229,13 @@ fn rules_invalid_arguments_are_refused() {
             &["--kube-version=v1.30", "--cluster-cidr=10.244.0.0"],
         ),
         (
+            "dual-stack",
+            &[
+                "--kube-version=v1.20",
+                "--cluster-cidr=10.244.0.0/16,fd00:10:244::/56",
+            ],
+        ),
+        (
             "bit",
             &["--kube-version=v1.30", "--iptables-masquerade-bit=32"],
         ),

@@ -47,6 +47,13 @@ fn check_kube_proxy(proxy: &KubeProxy, path: &[PathSegment], problems: &mut Vec<
             format!("the schedulers are {}", IPVS_SCHEDULERS.join(", ")),
         );
     }
+    if let Some(since) = proxy.lacks_dual_stack() {
+        add_problem(
+            "clusterCIDR",
+            format!("kube-proxy {version} accepts only one network in clusterCIDR"),
+            format!("use v1.{since} or newer, or the network of one address family"),
+        );
+    }
     let is_primary = |address: &NodePortAddress| *address == NodePortAddress::Primary;
     if proxy.node_port_addresses.iter().any(is_primary) {
         if let Some(since) = PRIMARY_ADDRESS
@@ -66,9 +73,14 @@ fn check_kube_proxy(proxy: &KubeProxy, path: &[PathSegment], problems: &mut Vec<
             );
         }
     }
-    if proxy.mode != Mode::Nftables {
-        return;
+    if proxy.mode == Mode::Nftables {
+        check_nftables_mode(proxy, &mut add_problem);
     }
+}
+
+/// Checks the fields for nftables mode. `add_problem` receives the field, a message and a help.
+fn check_nftables_mode(proxy: &KubeProxy, add_problem: &mut impl FnMut(&str, String, String)) {
+    let version = proxy.version;
     if let Some(since) = NFTABLES_MODE
         .first_minor()
         .filter(|_| !version.has(&NFTABLES_MODE))

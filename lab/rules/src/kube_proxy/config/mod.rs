@@ -18,6 +18,7 @@ pub use svclab_model::plan::Mode;
 use thiserror::Error;
 pub use timeout::{Timeout, TimeoutError};
 
+use super::history::DUAL_STACK;
 use super::version::Version;
 use svclab_ruleset::Family;
 
@@ -359,6 +360,20 @@ impl KubeProxy {
             timeout: None,
             args: Vec::new(),
         }
+    }
+
+    /// Returns the first minor version that accepts cluster CIDRs of both IP families, if there are
+    /// two and this version does not accept them. Older ones do with a feature gate (Kubernetes
+    /// v1.20.8, `pkg/proxy/apis/config/validation/validation.go`).
+    #[must_use]
+    pub fn lacks_dual_stack(&self) -> Option<u8> {
+        let cidrs = self.cluster_cidr.as_ref()?;
+        let mut families = [Family::V4, Family::V6].into_iter();
+        let has_both = families.all(|family| cidrs.for_family(family).is_some());
+        let mut args = self.args.iter();
+        let is_gated = args.any(|argument| argument.contains("IPv6DualStack=true"));
+        let is_refused = has_both && !is_gated && !self.version.has(&DUAL_STACK);
+        DUAL_STACK.first_minor().filter(|_| is_refused)
     }
 }
 

@@ -112,6 +112,15 @@ fn build_plan(
     version: Version,
     objects: &Objects,
 ) -> Result<Plan, Diagnostic> {
+    let proxy = kube_proxy_config(arguments, version);
+    if let Some(since) = proxy.lacks_dual_stack() {
+        return Err(Diagnostic::error(format!(
+            "kube-proxy {version} accepts only one network in --cluster-cidr"
+        ))
+        .with_help(format!(
+            "use v1.{since} or newer, or the network of one address family"
+        )));
+    }
     let nodes = convert_all(&objects.nodes);
     let services = convert_all(&objects.services);
     let slices = convert_all(&objects.endpoint_slices);
@@ -124,12 +133,8 @@ fn build_plan(
         service_cidrs: &service_cidrs,
         interface_addresses: &[],
     };
-    kube_proxy_plan(
-        &kube_proxy_config(arguments, version),
-        &proxy_objects,
-        arguments.iptables,
-    )
-    .map_err(|error| error_diagnostic(&error, objects))
+    kube_proxy_plan(&proxy, &proxy_objects, arguments.iptables)
+        .map_err(|error| error_diagnostic(&error, objects))
 }
 
 fn convert_all<'o, T, U: From<&'o T>>(objects: &'o [Object<T>]) -> Vec<U> {
