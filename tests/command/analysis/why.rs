@@ -206,6 +206,54 @@ status: {addresses: [{type: InternalIP, address: 192.168.60.12}]}
 ";
 
 #[test]
+fn why_lab_without_kube_proxy_proposes_it() {
+    let text = LAB
+        .replacen(
+            "  kubeProxy: {version: v1.30, clusterCIDR: 10.244.0.0/16}\n",
+            "",
+            1,
+        )
+        .replacen(
+            "  nodes:\n    node-1:\n      leftovers: {iptables: []}\n",
+            "",
+            1,
+        );
+    assert!(!text.contains("kubeProxy") && !text.contains("leftovers"));
+    let (_directory, path) = write_lab(&text);
+    let case = format!("{}/policy=Cluster", path.display());
+    let first = first_change(&case);
+    let expected = "run kube-proxy on the nodes, with --cluster-cidr=10.244.1.0/24";
+    assert_eq!(first, expected);
+}
+
+#[test]
+fn why_slice_of_other_address_proposes_selected_pods() {
+    let slice = "---\n\
+        apiVersion: discovery.k8s.io/v1\n\
+        kind: EndpointSlice\n\
+        metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}\n\
+        addressType: IPv4\n\
+        ports: [{name: '', port: 8080, protocol: TCP}]\n\
+        endpoints: [{addresses: [10.244.1.77], nodeName: node-1, conditions: {ready: true}}]\n";
+    let (_directory, path) = write_lab(format!("{LAB}{slice}"));
+    let case = format!("{}/policy=Cluster", path.display());
+    let first = first_change(&case);
+    let expected = "let the selected pods be the endpoints (EndpointSlices) of service default/web";
+    assert_eq!(first, expected);
+}
+
+/// Returns the description of the first change of the first fix.
+fn first_change(case: &str) -> String {
+    let output = run(&["why", "--kernel=host", "--format=json", case]);
+    let document: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    assert_matches_schema(&document, include_str!("../../schema/why.v1.json"));
+    let fixes = document["cases"][0]["failing"][0]["fixes"].as_array();
+    let first = &fixes.expect("fixes")[0]["changes"][0]["description"];
+    first.as_str().expect("a description").to_owned()
+}
+
+#[test]
 fn why_probe_failing_after_step_is_explained() {
     let text = LAB.replacen("  axes:\n", &format!("{STEP}  axes:\n"), 1) + SECOND_NODE;
     let expected = "    again: {connected: 1}\n    call: {connected";

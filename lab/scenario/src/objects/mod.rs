@@ -12,7 +12,7 @@ pub(crate) mod selector;
 pub(crate) mod v1beta1;
 pub(crate) mod workloads;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -208,6 +208,25 @@ impl Objects {
     pub fn update_derived_slices(&mut self) {
         self.endpoint_slices.retain(|slice| slice.tree.is_some());
         self.derive_slices();
+    }
+
+    /// Replaces the given slices of a service by those that its selector gives. Returns whether
+    /// their addresses differ.
+    pub fn replace_slices(&mut self, namespace: &str, service: &str) -> bool {
+        let is_own = |slice: &Object<EndpointSlice>| {
+            slice.namespace == namespace && service_name(&slice.value) == Some(service)
+        };
+        let addresses = |slices: &[Object<EndpointSlice>]| -> BTreeSet<String> {
+            let own = slices.iter().filter(|slice| is_own(slice));
+            let endpoints = own.flat_map(|slice| slice.value.endpoints.iter().flatten());
+            endpoints
+                .flat_map(|endpoint| endpoint.addresses.clone())
+                .collect()
+        };
+        let before = addresses(&self.endpoint_slices);
+        self.endpoint_slices.retain(|slice| !is_own(slice));
+        self.update_derived_slices();
+        addresses(&self.endpoint_slices) != before
     }
 
     fn derive_slices(&mut self) {

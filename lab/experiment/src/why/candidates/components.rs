@@ -9,6 +9,7 @@ use super::rules::is_early_return;
 use crate::kube_proxies;
 use crate::why::change::{ProposedChange, covering_networks};
 use svclab_journey::journey::{Rewrite, RuleMatch};
+use svclab_judge::{Fact, UntranslatedReason};
 use svclab_model::evidence::KERNEL_DEFAULTS;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::cluster::{Cluster, FABRIC};
@@ -57,10 +58,27 @@ pub(super) fn proxy_flags(failures: &Failures<'_>) -> Vec<ProposedChange> {
     changes
 }
 
-/// Returns the pod networks if a kube-proxy has another cluster CIDR.
-fn missing_cluster_cidr(failures: &Failures<'_>) -> Option<String> {
+/// Returns the start of kube-proxy, if a request left a node without translation because the lab has
+/// no kube-proxy.
+pub(super) fn missing_proxy(failures: &Failures<'_>, facts: &[Fact]) -> Option<ProposedChange> {
+    let is_cause = facts.iter().any(|fact| {
+        matches!(
+            fact,
+            Fact::NotTranslated {
+                reason: UntranslatedReason::NoProxy,
+                ..
+            }
+        )
+    });
+    let is_absent = kube_proxies(&failures.case.spec).next().is_none();
+    let networks = covering_networks(pod_networks(failures).into_iter());
+    (is_cause && is_absent).then_some(ProposedChange::RunKubeProxy { networks })
+}
+
+/// Returns the networks of pods. The network that assigns pod addresses defines them; without one,
+/// the nodes do.
+fn pod_networks(failures: &Failures<'_>) -> Vec<IpNetwork> {
     let spec = &failures.case.spec;
-    // The network that assigns pod addresses defines the pod CIDRs; without one, the nodes do.
     let flannel = spec.flannel.iter().map(|flannel| flannel.network);
     let calico = spec
         .calico
@@ -73,6 +91,13 @@ fn missing_cluster_cidr(failures: &Failures<'_>) -> Option<String> {
         let cidrs = specs.flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr));
         pod_networks.extend(cidrs.filter_map(|cidr| cidr.parse::<IpNetwork>().ok()));
     }
+    pod_networks
+}
+
+/// Returns the pod networks if a kube-proxy has another cluster CIDR.
+fn missing_cluster_cidr(failures: &Failures<'_>) -> Option<String> {
+    let spec = &failures.case.spec;
+    let pod_networks = pod_networks(failures);
     let networks = covering_networks(pod_networks.iter().copied())?;
     let cluster = failures.cluster;
     let is_right = |proxy: &KubeProxy| has_pod_cidrs(proxy, &pod_networks, cluster);

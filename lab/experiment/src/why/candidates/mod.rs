@@ -95,6 +95,7 @@ pub(super) fn candidates(failures: &Failures<'_>) -> Candidates {
     for fact in &facts {
         changes.extend(fault_changes(failures.plan, failures.cluster, fact));
     }
+    changes.extend(components::missing_proxy(failures, &facts));
     changes.extend(components::default_sysctls(failures));
     changes.extend(rules::deciding_changes(failures));
     for packet in failures.packets() {

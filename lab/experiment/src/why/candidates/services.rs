@@ -107,6 +107,10 @@ fn endpoints(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> 
         changes.extend(selectors(failures, service));
     }
     changes.extend(labels(failures, service));
+    let mut objects = (*failures.case.objects).clone();
+    if !service.selector.is_empty() && objects.replace_slices(&service.namespace, &service.name) {
+        changes.push(change_of(service, ServiceField::SelectedEndpoints));
+    }
     for slice in slices {
         let unready = slice.endpoints.iter().filter(|endpoint| !endpoint.ready);
         let pods = unready.filter_map(|endpoint| endpoint.pod.as_ref());

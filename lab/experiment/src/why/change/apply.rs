@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ChangeError, ProposedChange, edit, objects};
 use svclab_model::plan::{Neighbour, Plan};
-use svclab_rules::kube_proxy::{Cidrs, KubeProxy};
+use svclab_rules::kube_proxy::{Cidrs, KubeProxy, Version};
 use svclab_scenario::Case;
 use svclab_scenario::lab::{ByHand, FabricRoute, ForeignSources, HealthCheck, LabSpec};
 
@@ -34,10 +34,16 @@ impl ProposedChange {
                 let (to, via) = (*to, via.clone());
                 spec_mut(case).fabric.routes.push(FabricRoute { to, via });
             }
+            Self::RunKubeProxy { networks } => {
+                let networks = networks.as_deref().map(parse_networks).transpose()?;
+                let proxy = KubeProxy {
+                    cluster_cidr: networks,
+                    ..KubeProxy::new(Version::NEWEST)
+                };
+                set(&mut spec_mut(case).kube_proxy, Some(proxy))?;
+            }
             Self::ClusterCidr { networks } => {
-                let networks: Cidrs = networks
-                    .parse()
-                    .map_err(|_| ChangeError::InvalidCidr(networks.clone()))?;
+                let networks = parse_networks(networks)?;
                 change_proxies(case, |proxy| {
                     set(&mut proxy.cluster_cidr, Some(networks.clone()))
                 })?;
@@ -318,6 +324,11 @@ fn change_proxies(
     proxies
         .map(change)
         .fold(Err(ChangeError::NoEffect), Result::or)
+}
+
+fn parse_networks(networks: &str) -> Result<Cidrs, ChangeError> {
+    let parsed = networks.parse();
+    parsed.map_err(|_| ChangeError::InvalidCidr(networks.to_owned()))
 }
 
 fn missing_in_lab() -> ChangeError {

@@ -58,6 +58,9 @@ impl fmt::Display for ServiceField {
             Self::NoProxiedAddress => {
                 f.write_str("remove ipMode: Proxy from status.loadBalancer of")
             }
+            Self::SelectedEndpoints => {
+                f.write_str("let the selected pods be the endpoints (EndpointSlices) of")
+            }
             Self::Port { port, wanted } => write!(f, "set port: {wanted} instead of {port} in"),
             Self::NodePort { port, wanted } => {
                 write!(f, "set nodePort: {wanted} for port {port} in")
@@ -80,6 +83,28 @@ impl fmt::Display for ServiceField {
     }
 }
 
+/// Describes a change of kube-proxy; writes nothing for others.
+fn describe_proxy_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (verb, flag) = match change {
+        ProposedChange::RunKubeProxy { networks } => {
+            f.write_str("run kube-proxy on the nodes")?;
+            return match networks {
+                Some(networks) => write!(f, ", with --cluster-cidr={networks}"),
+                None => Ok(()),
+            };
+        }
+        ProposedChange::ClusterCidr { networks } => {
+            return write!(f, "start kube-proxy with --cluster-cidr={networks}");
+        }
+        ProposedChange::MasqueradeAll => ("with", "--masquerade-all"),
+        ProposedChange::MasqueradeFew => ("without", "--masquerade-all"),
+        ProposedChange::BeLiberal => ("with", "--conntrack-tcp-be-liberal"),
+        ProposedChange::StrictArp => ("with", "--ipvs-strict-arp"),
+        _ => return Ok(()),
+    };
+    write!(f, "start kube-proxy {verb} {flag}")
+}
+
 impl fmt::Display for ProposedChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -99,13 +124,12 @@ impl fmt::Display for ProposedChange {
             Self::AddFabricRoute { to, via } => {
                 write!(f, "add a route to {to} through {via} to the underlay")
             }
-            Self::ClusterCidr { networks } => {
-                write!(f, "start kube-proxy with --cluster-cidr={networks}")
-            }
-            Self::MasqueradeAll => f.write_str("start kube-proxy with --masquerade-all"),
-            Self::MasqueradeFew => f.write_str("start kube-proxy without --masquerade-all"),
-            Self::BeLiberal => f.write_str("start kube-proxy with --conntrack-tcp-be-liberal"),
-            Self::StrictArp => f.write_str("start kube-proxy with --ipvs-strict-arp"),
+            Self::RunKubeProxy { .. }
+            | Self::ClusterCidr { .. }
+            | Self::MasqueradeAll
+            | Self::MasqueradeFew
+            | Self::BeLiberal
+            | Self::StrictArp => describe_proxy_change(self, f),
             Self::AllowForeignSources => f.write_str(
                 "let the underlay forward packets whose source is not an address of the sending \
                  node",

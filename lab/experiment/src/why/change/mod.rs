@@ -76,6 +76,12 @@ pub enum ProposedChange {
         /// Node that receives the packets.
         via: String,
     },
+    /// Runs kube-proxy on all nodes, with default settings.
+    RunKubeProxy {
+        /// Networks in the format of `--cluster-cidr`. Absent if the pod networks are unknown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        networks: Option<String>,
+    },
     /// Sets the cluster CIDR of kube-proxy to the pod networks.
     ClusterCidr {
         /// Networks in the format of `--cluster-cidr`.
@@ -371,6 +377,7 @@ impl ProposedChange {
             | Self::ServiceField { .. }
             | Self::MakePodReady { .. }
             | Self::LabelPod { .. }
+            | Self::RunKubeProxy { .. }
             | Self::ClusterCidr { .. }
             | Self::MasqueradeAll
             | Self::MasqueradeFew

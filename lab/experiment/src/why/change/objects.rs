@@ -56,6 +56,8 @@ pub enum ServiceField {
         #[schemars(with = "String")]
         wanted: Protocol,
     },
+    /// Replaces the `EndpointSlices` by those of the selected pods.
+    SelectedEndpoints,
     /// Sets `selector`.
     Selector {
         /// Labels of the selected pods.
@@ -106,6 +108,12 @@ pub(super) fn set_field(
     service: &str,
     field: &ServiceField,
 ) -> Result<(), ChangeError> {
+    if *field == ServiceField::SelectedEndpoints {
+        let (namespace, name) = service.split_once('/').ok_or_else(missing)?;
+        let objects = Arc::make_mut(&mut case.objects);
+        let differs = objects.replace_slices(namespace, name);
+        return differs.then_some(()).ok_or(ChangeError::NoEffect);
+    }
     edit_service(case, service, |object| edit_field(object, field))?;
     Arc::make_mut(&mut case.objects).update_derived_slices();
     Ok(())
@@ -199,7 +207,9 @@ fn edit_field(object: &mut Service, field: &ServiceField) -> Option<()> {
         ServiceField::Protocol { port, wanted } => {
             port_mut(spec, *port)?.protocol = Some(wanted.to_string().to_uppercase());
         }
-        ServiceField::NoProxyName | ServiceField::NoProxiedAddress => {}
+        ServiceField::NoProxyName
+        | ServiceField::NoProxiedAddress
+        | ServiceField::SelectedEndpoints => {}
     }
     Some(())
 }

@@ -78,6 +78,10 @@ pub(super) fn all_changes() -> Vec<ProposedChange> {
         pod: named("default/web-2"),
         labels: [(named("app"), named("web"))].into(),
     });
+    changes.extend(
+        [None, Some(named("10.244.0.0/16"))]
+            .map(|networks| ProposedChange::RunKubeProxy { networks }),
+    );
     changes
 }
 
@@ -87,6 +91,7 @@ fn service_changes() -> Vec<ProposedChange> {
         ServiceField::NoAffinity,
         ServiceField::NoProxyName,
         ServiceField::NoProxiedAddress,
+        ServiceField::SelectedEndpoints,
         ServiceField::Port {
             port: 81,
             wanted: 80,
