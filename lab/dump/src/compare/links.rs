@@ -10,11 +10,18 @@ use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_ruleset::link::{Address, Link, Links};
 
 pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Links, second: &Links) {
+    let is_one_machine = is_one_machine(first, second);
     for name in union_of_names(first.keys(), second.keys()) {
         // kube-proxy binds the addresses of services in the order of a Go map.
         let is_any_order = name == DUMMY;
         let changes = match (first.get(name), second.get(name)) {
-            (Some(a), Some(b)) => link_changes(a, b, is_any_order),
+            (Some(a), Some(b)) => {
+                let mut changes = link_changes(a, b, is_any_order);
+                if is_one_machine {
+                    changes.extend(hardware_address_change(a, b));
+                }
+                changes
+            }
             (Some(link), None) => whole_link_changes(link, Side::First),
             (None, Some(link)) => whole_link_changes(link, Side::Second),
             (None, None) => continue,
@@ -24,6 +31,28 @@ pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Links, second: &L
             comparison.add_difference(place, change, owner::link_owner(name));
         }
     }
+}
+
+/// Whether both dumps are of one machine: an interface has kept its IP address and its hardware
+/// address. Other nodes, and a node that was built again, have other hardware addresses throughout.
+fn is_one_machine(first: &Links, second: &Links) -> bool {
+    first.iter().any(|(name, link)| {
+        let other = second.get(name);
+        let is_kept = |other: &&Link| {
+            let address = link.neighbour_address();
+            let mut networks = link.global_addresses();
+            address.is_some()
+                && address == other.neighbour_address()
+                && networks.any(|own| other.global_addresses().any(|known| known == own))
+        };
+        other.filter(is_kept).is_some()
+    })
+}
+
+/// Compares the addresses to which other hosts send frames. Interfaces of pods do not have any.
+fn hardware_address_change(first: &Link, second: &Link) -> Option<DumpChange> {
+    let (first, second) = (first.neighbour_address()?, second.neighbour_address()?);
+    value_change("hardware address", Some(first), Some(second))
 }
 
 fn whole_link_changes(link: &Link, only: Side) -> Vec<DumpChange> {

@@ -43,7 +43,13 @@ fn compare_insignificant_changes_are_ignored() {
         (
             "ip-addr",
             "2: eth0@if5: <UP> mtu 1500\n    link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff link-netnsid 0\n    inet 10.0.0.1/24 scope global dynamic eth0\n       valid_lft 1000sec preferred_lft 100sec\n    inet6 fe80::ff:fe00:1/64 scope link\n       valid_lft forever preferred_lft forever\n3: a: <UP> mtu 1500\n",
-            "4: a: <UP> mtu 1500\n9: eth0@if7: <UP> mtu 1500\n    link/ether 02:00:00:00:00:02 brd ff:ff:ff:ff:ff:ff link-netnsid 3\n    inet 10.0.0.1/24 scope global dynamic eth0\n       valid_lft 2000sec preferred_lft 200sec\n    inet6 fe80::ff:fe00:2/64 scope link\n       valid_lft forever preferred_lft forever\n",
+            "4: a: <UP> mtu 1500\n9: eth0@if7: <UP> mtu 1500\n    link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff link-netnsid 3\n    inet 10.0.0.1/24 scope global dynamic eth0\n       valid_lft 2000sec preferred_lft 200sec\n    inet6 fe80::ff:fe00:1/64 scope link\n       valid_lft forever preferred_lft forever\n",
+        ),
+        // An interface of a pod.
+        (
+            "ip-addr",
+            "2: v: <UP> mtu 1500\n    link/ether 02:00:00:00:00:01\n    inet6 fe80::ff:fe00:1/64 scope link\n",
+            "2: v: <UP> mtu 1500\n    link/ether 02:00:00:00:00:02\n    inet6 fe80::ff:fe00:2/64 scope link\n",
         ),
         (
             "ipset-save",
@@ -85,7 +91,26 @@ fn compare_routes_and_links_reports_differences() {
     let address = |suffix: &str| format!("2: eth0: <UP> mtu 1500\n{suffix}");
     let two =
         address("    inet 10.0.0.1/24 scope global eth0\n    inet 10.1.0.1/24 scope global eth0\n");
+    let hardware = |mac: &str, other: &str| {
+        format!(
+            "2: eth0: <UP> mtu 1500\n    link/ether {mac}\n    inet 10.0.0.1/24 scope global eth0\n\
+             3: cni0: <UP> mtu 1500\n    link/ether {other}\n    inet 10.1.0.1/24 scope global cni0\n"
+        )
+    };
     assert_differences(&[
+        (
+            "ip-addr",
+            &hardware("02:00:00:00:00:01", "02:00:00:00:00:03"),
+            &hardware("02:00:00:00:00:02", "02:00:00:00:00:03"),
+            1,
+        ),
+        // The node was built again.
+        (
+            "ip-addr",
+            &hardware("02:00:00:00:00:01", "02:00:00:00:00:03"),
+            &hardware("02:00:00:00:00:02", "02:00:00:00:00:04"),
+            0,
+        ),
         (
             "ip-route",
             "default via 10.0.0.1 dev eth0",

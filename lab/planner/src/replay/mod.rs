@@ -1,6 +1,7 @@
 //! Replays dumped nodes: replaces parts of a plan with the contents of a node dump. Output: the
 //! changed plan and a replay report.
 
+mod chain_order;
 mod chain_paths;
 mod connections;
 mod known_sysctls;
@@ -45,6 +46,12 @@ pub fn replace_node(
         return report;
     }
     links::replay_links(plan, node, dump, &mut report);
+    let links = dump.links.iter().flatten();
+    let addresses = links.filter_map(|(name, link)| {
+        let address = link.neighbour_address()?.to_owned();
+        Some((name.clone(), address))
+    });
+    report.hardware_addresses = addresses.collect();
     routes::replay_routes(plan, node, dump, &mut report);
     link_layer::replay_link_layer(plan, node, dump, known, &mut report);
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {

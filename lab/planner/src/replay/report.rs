@@ -1,7 +1,7 @@
 //! Reports which parts of a replayed node come from the dump, which are simulated, which are
 //! omitted, and which files are not read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,9 @@ pub struct ReplayReport {
     pub omitted: Vec<OmittedItem>,
     /// Files of the dump that are not read.
     pub unread: Vec<Gap>,
+    /// Hardware addresses to which other hosts send frames, by interface. The lab has others.
+    #[serde(skip)]
+    pub hardware_addresses: BTreeMap<String, String>,
 }
 
 /// A dumped item that is not built.

@@ -1,5 +1,6 @@
 //! Replays rules, sets, nftables tables and virtual servers of a dumped node.
 
+use super::chain_order;
 use super::report::{ReplayReport, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};
@@ -43,6 +44,7 @@ pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Rep
             let tables = count_noun(native.tables.len(), "table", "tables");
             report.add_replayed(format!("{tables} of nftables"));
         }
+        chain_order::report_unknown_order(&native, dump, report);
         clear_listed_families(namespace, &native, dump);
         namespace.nft = native.into();
     }

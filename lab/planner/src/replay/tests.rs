@@ -258,6 +258,32 @@ fn replace_node_traffic_control_is_listed() {
 }
 
 #[test]
+fn replace_node_unknown_order_of_chains_is_listed() {
+    let tables = "table ip kube-proxy {\n\tchain nat-prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t\tcounter\n\t}\n\
+                  \tchain nat-output {\n\t\ttype nat hook output priority dstnat; policy accept;\n\t\tcounter\n\t}\n}\n";
+    let report = |rules: &str| {
+        let iptables = format!(
+            "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:A - [0:0]\n{rules}COMMIT\n"
+        );
+        let mut files = FILES.to_vec();
+        files.retain(|(name, _)| *name != "iptables-nft-save");
+        files.extend([("iptables-nft-save", iptables.as_str()), ("nft", tables)]);
+        replace(&mut plan_with_node(), "node-1", &parse_files(&files))
+    };
+    let translates = report(
+        "-A PREROUTING -p tcp -j A\n-A OUTPUT -j RETURN\n-A A -p tcp -j DNAT --to-destination 10.0.0.9\n",
+    );
+    let order = |report: &ReplayReport| {
+        let lines = report.to_string();
+        let lines = lines.lines().filter(|line| line.contains("order of ip"));
+        lines.map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+    };
+    insta::assert_snapshot!(order(&translates).join("\n"), @"the order of ip kube-proxy nat-prerouting and PREROUTING of iptables: the chain that was created last runs first, and dumps do not show it; the lab runs ip kube-proxy nat-prerouting first; on the node, rules of PREROUTING may translate destinations before that");
+    let other = report("-A PREROUTING -j RETURN\n-A A -p tcp -j DNAT --to-destination 10.0.0.9\n");
+    assert_eq!(order(&other), Vec::<String>::new());
+}
+
+#[test]
 fn replace_node_ipsec_policies_are_listed() {
     let report = report_with(&[(
         "ip-xfrm-policy",

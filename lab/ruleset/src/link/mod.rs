@@ -46,6 +46,26 @@ impl Link {
         self.flags.iter().any(|flag| &**flag == name)
     }
 
+    /// Returns the addresses that are valid beyond the link.
+    pub fn global_addresses(&self) -> impl Iterator<Item = IpNetwork> + '_ {
+        let is_global = |address: &&Address| address.attributes.get("scope") == Some("global");
+        let addresses = self.addresses.iter().filter(is_global);
+        addresses.map(|address| address.network)
+    }
+
+    /// Returns the hardware address to which other hosts send frames. `None` without one, and for
+    /// an interface that has no global address or does not resolve neighbours.
+    #[must_use]
+    pub fn neighbour_address(&self) -> Option<&str> {
+        let is_ethernet = self
+            .link_layer
+            .as_ref()
+            .is_some_and(|(kind, _)| &**kind == "ether");
+        let receives =
+            is_ethernet && !self.has_flag("NOARP") && self.global_addresses().next().is_some();
+        self.mac.as_deref().filter(|_| receives)
+    }
+
     /// Whether only the addresses are known, because `ip -o addr` prints no flags and attributes.
     #[must_use]
     pub fn is_partial(&self) -> bool {

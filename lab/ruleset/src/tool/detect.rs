@@ -235,18 +235,6 @@ mod tests {
             ),
             ("class htb 1:10 root prio 0\n", Some(Format::TrafficClasses)),
             (
-                "src 10.0.0.0/24 dst 10.0.1.0/24 \n\tdir out action block priority 0 ptype main \n",
-                Some(Format::IpsecPolicies),
-            ),
-            (
-                "src ::/0 dst ::/0 \\\tsocket in priority 0 ptype main \\\n",
-                Some(Format::IpsecPolicies),
-            ),
-            (
-                "src 10.0.0.1 dst 10.0.0.2\n\tproto esp spi 0x1 reqid 1 mode tunnel\n",
-                None,
-            ),
-            (
                 "udp 17 27 src=127.0.0.1 dst=127.0.0.1 sport=1 dport=2\n",
                 Some(Format::Connections),
             ),
@@ -305,6 +293,26 @@ mod tests {
             ("[]", None),
             ("", None),
             ("hello\n", None),
+        ] {
+            assert_eq!(Format::detect(text), format, "{text}");
+        }
+    }
+
+    #[test]
+    fn format_detect_ipsec_states_are_no_policies() {
+        for (text, format) in [
+            (
+                "src 10.0.0.0/24 dst 10.0.1.0/24 \n\tdir out action block priority 0 ptype main \n",
+                Some(Format::IpsecPolicies),
+            ),
+            (
+                "src ::/0 dst ::/0 \\\tsocket in priority 0 ptype main \\\n",
+                Some(Format::IpsecPolicies),
+            ),
+            (
+                "src 10.0.0.1 dst 10.0.0.2\n\tproto esp spi 0x1 reqid 1 mode tunnel\n",
+                None,
+            ),
         ] {
             assert_eq!(Format::detect(text), format, "{text}");
         }
