@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use crate::lab::RunningLab;
+use crate::lab::{RunningLab, begin};
 use crate::net::netfilter::{accounting, conntrack};
 use crate::net::netlink::{self, NamespaceNetlink};
 use crate::net::{ipvs, sysctl};
@@ -43,7 +43,7 @@ impl RunningLab {
             }
         }
         for stopped in &delta.stop {
-            step(format!("stop {}", stopped.name));
+            begin(step, format!("stop {}", stopped.name)).await;
             let index = self
                 .servers
                 .iter()
@@ -56,7 +56,7 @@ impl RunningLab {
             };
             self.servers.remove(at).1.shutdown().await;
         }
-        step("apply changes to its namespaces".to_owned());
+        begin(step, "apply changes to its namespaces").await;
         let mut links = delta.namespaces.iter().flat_map(|change| &change.links);
         let needs_wait = links.any(|link| link.up == Some(true) || !link.addresses.add.is_empty());
         for change in delta.namespaces {
@@ -68,7 +68,7 @@ impl RunningLab {
             netlink::wait_until_ready(descriptors.zip(&self.netlinks), namespaces).await?;
         }
         for server in delta.start {
-            step(format!("start {}", server.name));
+            begin(step, format!("start {}", server.name)).await;
             let tasks = server::open_for_plan(&self.plan, &self.namespaces, &server)?;
             self.servers.push((server, tasks));
         }
@@ -92,7 +92,7 @@ impl RunningLab {
         step: &impl Fn(String),
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<(), Failure> {
-        step("reset its connection state".to_owned());
+        begin(step, "reset its connection state").await;
         for (name, ns) in &self.namespaces {
             conntrack::delete_all(ns, name)?;
         }

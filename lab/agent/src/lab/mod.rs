@@ -127,12 +127,12 @@ impl RunningLab {
         };
         drop(phases);
         if !lab.plan.kube_proxies.is_empty() {
-            step("wait for the rules of its kube-proxies".to_owned());
+            begin(step, "wait for the rules of its kube-proxies").await;
             let _span = profile::span(Phase::KubeProxies);
             real_proxy::start(&mut lab).await?;
         }
         if !lab.plan.commands.is_empty() {
-            step("run its `byHand` commands".to_owned());
+            begin(step, "run its `byHand` commands").await;
             let _span = profile::span(Phase::Commands);
             lab.changes_by_itself = node_commands::run_commands(&lab).await?;
         }
@@ -149,7 +149,7 @@ impl RunningLab {
         if self.plan.health.is_empty() {
             return Ok(());
         }
-        step("check the backends of its load balancers".to_owned());
+        begin(step, "check the backends of its load balancers").await;
         let _span = profile::span(Phase::HealthChecks);
         health::start_checks(
             &self.plan.health,
@@ -394,9 +394,9 @@ impl RunningLab {
     }
 }
 
-/// Reports a step of the build before its work begins. Without the pause, the report would be sent
+/// Reports a step before its work begins. Without the pause, the report would be sent
 /// after the work, which may block the thread or use up the memory of a guest.
-async fn begin(step: &impl Fn(String), text: &str) {
-    step(text.to_owned());
+async fn begin(step: &impl Fn(String), text: impl Into<String>) {
+    step(text.into());
     task::yield_now().await;
 }

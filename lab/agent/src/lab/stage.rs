@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use futures_util::future::try_join_all;
 
-use crate::lab::RunningLab;
 use crate::lab::quiesce::{Recorders, UnresolvedNeighbours};
 use crate::lab::real_proxy;
+use crate::lab::{RunningLab, begin};
 use crate::net::netns::NetNs;
 use crate::probe::open_connections::{self, OpenConnection};
 use crate::probe::prober;
@@ -68,7 +68,7 @@ impl RunningLab {
         step: &impl Fn(String),
     ) -> Result<(StageEvidence, Vec<OpenConnection>), Failure> {
         let probes: Vec<Probe> = stage.probes_with(Lifetime::Stage).cloned().collect();
-        step("start its packet captures".to_owned());
+        begin(step, "start its packet captures").await;
         let mut phases = Phases::begin(Phase::StartWatching);
         let watch = &self.plan.evidence;
         let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
@@ -89,7 +89,7 @@ impl RunningLab {
             self.trace_targets(|namespace| watch.trace.contains(&namespace.name))
         };
         let mut trace = Trace::start(namespaces?.into_iter())?;
-        step("run its probes".to_owned());
+        begin(step, "run its probes").await;
         phases.enter(Phase::Probes);
         let (delay, queues) = (Delay::start(), BacklogQueues::read());
         let late_timers = self.late_timers();
@@ -134,7 +134,7 @@ impl RunningLab {
         // The kernel needs time to close the sockets, which runs in parallel with the following
         // reads.
         let closing = capture::end(captures).await;
-        step("read back counters and rules".to_owned());
+        begin(step, "read back counters and rules").await;
         phases.enter(Phase::ReadBack);
         let mut evidence = StageEvidence {
             attempts,

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::lab::RunningLab;
 use crate::lab::real_proxy;
+use crate::lab::{RunningLab, begin};
 use crate::net::netfilter::conntrack;
 use crate::probe::convergence_probes::ConvergenceProbes;
 use crate::runtime::closing::ClosingSockets;
@@ -47,7 +47,7 @@ impl RunningLab {
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<MadeStep, Failure> {
         self.is_changed = true;
-        step(format!("apply the step {}", planned_step.name));
+        begin(step, format!("apply the step {}", planned_step.name)).await;
         let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
         let captures = match &planned_step.api_update {
             Some(_) => self.start_captures(&buffer, |_| true)?,
@@ -99,7 +99,7 @@ impl RunningLab {
         step: &impl Fn(String),
     ) -> Result<Vec<Attempt>, Failure> {
         let probes: Vec<&Probe> = stage.probes_with(Lifetime::Stage).collect();
-        step("wait for the rules of its kube-proxies".to_owned());
+        begin(step, "wait for the rules of its kube-proxies").await;
         let mut scouts = ConvergenceProbes::new(&probes, &self.namespaces);
         let updates_applied = real_proxy::wait_until_applied(self, update, before);
         tokio::pin!(updates_applied);
