@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::super::difference::{DumpChange, DumpLocation, Side};
+use super::super::hardware::OwnHardwareAddresses;
 use super::super::lists::{self, ListItem};
 use super::super::owner;
 use super::{Comparison, union_of_names, value_change};
@@ -10,15 +11,16 @@ use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_ruleset::link::{Address, Link, Links};
 
 pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Links, second: &Links) {
-    let is_one_machine = is_one_machine(first, second);
+    let addresses = [first, second].map(OwnHardwareAddresses::from_links);
+    let changed_addresses = addresses[0].changes(&addresses[1]);
     for name in union_of_names(first.keys(), second.keys()) {
         // kube-proxy binds the addresses of services in the order of a Go map.
         let is_any_order = name == DUMMY;
         let changes = match (first.get(name), second.get(name)) {
             (Some(a), Some(b)) => {
                 let mut changes = link_changes(a, b, is_any_order);
-                if is_one_machine {
-                    changes.extend(hardware_address_change(a, b));
+                if let Some([a, b]) = changed_addresses.get(name.as_str()) {
+                    changes.extend(value_change("hardware address", Some(a), Some(b)));
                 }
                 changes
             }
@@ -31,28 +33,6 @@ pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Links, second: &L
             comparison.add_difference(place, change, owner::link_owner(name));
         }
     }
-}
-
-/// Whether both dumps are of one machine: an interface has kept its IP address and its hardware
-/// address. Other nodes, and a node that was built again, have other hardware addresses throughout.
-fn is_one_machine(first: &Links, second: &Links) -> bool {
-    first.iter().any(|(name, link)| {
-        let other = second.get(name);
-        let is_kept = |other: &&Link| {
-            let address = link.neighbour_address();
-            let mut networks = link.global_addresses();
-            address.is_some()
-                && address == other.neighbour_address()
-                && networks.any(|own| other.global_addresses().any(|known| known == own))
-        };
-        other.filter(is_kept).is_some()
-    })
-}
-
-/// Compares the addresses to which other hosts send frames. Interfaces of pods do not have any.
-fn hardware_address_change(first: &Link, second: &Link) -> Option<DumpChange> {
-    let (first, second) = (first.neighbour_address()?, second.neighbour_address()?);
-    value_change("hardware address", Some(first), Some(second))
 }
 
 fn whole_link_changes(link: &Link, only: Side) -> Vec<DumpChange> {

@@ -1,16 +1,14 @@
 //! Replays dumped nodes: replaces parts of a plan with the contents of a node dump. Output: the
 //! changed plan and a replay report.
 
-mod chain_order;
 mod chain_paths;
-mod connections;
 mod known_sysctls;
 mod lab;
 mod link_layer;
-mod link_state;
 mod links;
 mod naming;
 mod next_hops;
+mod not_built;
 pub mod rejected;
 mod rejection_reason;
 mod report;
@@ -18,7 +16,6 @@ mod route_settings;
 mod routes;
 mod rules;
 mod sysctls;
-mod traffic;
 
 pub use chain_paths::ChainPaths;
 pub use lab::{DumpedNode, expect_observed, find_node_of_dump, write_lab};
@@ -27,7 +24,9 @@ pub use report::{FileLine, OmittedItem, ReplayReport};
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use svclab_dump::NodeDump;
+use not_built::{connections, link_state, traffic};
+
+use svclab_dump::{NodeDump, OwnHardwareAddresses};
 use svclab_model::plan::Plan;
 
 /// Replaces a node of the plan with the contents of its dump. Returns a report of the replayed,
@@ -46,12 +45,8 @@ pub fn replace_node(
         return report;
     }
     links::replay_links(plan, node, dump, &mut report);
-    let links = dump.links.iter().flatten();
-    let addresses = links.filter_map(|(name, link)| {
-        let address = link.neighbour_address()?.to_owned();
-        Some((name.clone(), address))
-    });
-    report.hardware_addresses = addresses.collect();
+    let addresses = dump.links.as_ref().map(OwnHardwareAddresses::from_links);
+    report.hardware_addresses = addresses.unwrap_or_default();
     routes::replay_routes(plan, node, dump, &mut report);
     link_layer::replay_link_layer(plan, node, dump, known, &mut report);
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {

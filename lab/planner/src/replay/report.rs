@@ -1,13 +1,13 @@
 //! Reports which parts of a replayed node come from the dump, which are simulated, which are
 //! omitted, and which files are not read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
 use super::chain_paths::ChainPaths;
-use svclab_dump::{Gap, NodeDump};
+use svclab_dump::{Gap, NodeDump, OwnHardwareAddresses};
 use svclab_ruleset::tool::Format;
 
 /// Replay report of a dumped node.
@@ -24,9 +24,9 @@ pub struct ReplayReport {
     pub omitted: Vec<OmittedItem>,
     /// Files of the dump that are not read.
     pub unread: Vec<Gap>,
-    /// Hardware addresses to which other hosts send frames, by interface. The lab has others.
+    /// Hardware addresses of the node. The lab has others.
     #[serde(skip)]
-    pub hardware_addresses: BTreeMap<String, String>,
+    pub hardware_addresses: OwnHardwareAddresses,
 }
 
 /// A dumped item that is not built.

@@ -1,6 +1,6 @@
 //! Replays rules, sets, nftables tables and virtual servers of a dumped node.
 
-use super::chain_order;
+use super::not_built::chain_order;
 use super::report::{ReplayReport, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::report::{ReplayReport, list_names};
+use super::super::report::{ReplayReport, list_names};
 use svclab_dump::NodeDump;
 use svclab_ruleset::Family;
 use svclab_ruleset::iptables::script::Table;
@@ -49,12 +49,8 @@ pub fn report_unknown_order(native: &Ruleset, dump: &NodeDump, report: &mut Repl
 
 /// Returns the chains of nftables with rules at this hook.
 fn translating_chains(native: &Ruleset, family: Family, hook: &str) -> Vec<String> {
-    let own = match family {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    };
     let tables = native.tables.iter();
-    let tables = tables.filter(|table| table.family == own || table.family == "inet");
+    let tables = tables.filter(|table| [family.nft(), "inet"].contains(&&*table.family));
     let chains = tables.flat_map(|table| table.chains.iter().map(move |chain| (table, chain)));
     let at_hook = chains.filter(|(_, chain)| {
         !chain.rules.is_empty()

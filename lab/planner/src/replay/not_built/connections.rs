@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::report::{ReplayReport, count_noun, list_names};
+use super::super::report::{ReplayReport, count_noun, list_names};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Plan, Probe, ProbeProtocol};
 use svclab_ruleset::Protocol;
@@ -23,7 +23,7 @@ const FEW_PORTS_PERCENT: usize = 95;
 
 /// Lists the connections of the dump in the report. Packets of new connections meet a listed
 /// connection only if they have its addresses and ports, or if its ports are in use for NAT.
-pub(super) fn list_connections(plan: &Plan, dump: &NodeDump, report: &mut ReplayReport) {
+pub fn list_connections(plan: &Plan, dump: &NodeDump, report: &mut ReplayReport) {
     let connections = dump.connections.as_deref().unwrap_or_default();
     let met = list_met_connections(plan, connections, report);
     list_used_ports(connections, report);

@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::links::{is_down, is_link_local, lacks_carrier};
-use super::report::{FileLine, OmittedItem, ReplayReport};
+use super::super::links::{is_down, is_link_local, lacks_carrier};
+use super::super::report::{FileLine, OmittedItem, ReplayReport};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{LinkKind, Namespace};
 use svclab_ruleset::link::Link as Dumped;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::report::{FileLine, OmittedItem, ReplayReport, count_noun};
+use super::super::report::{FileLine, OmittedItem, ReplayReport, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::Namespace;
 use svclab_ruleset::ipsec::IpsecPolicy;

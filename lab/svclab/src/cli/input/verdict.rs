@@ -29,35 +29,20 @@ pub(crate) fn require_whole_tables(reports: &[ReplayReport]) -> Result<(), CliEr
     Err(CliError::refused(message, help).with_exit_code(exit_code::FAILED))
 }
 
-/// Returns a line for each interface with another hardware address, if another interface has kept
-/// its own. Other nodes, and a node that was built again, have other addresses throughout.
-fn hardware_address_differences(good: &ReplayReport, bad: &ReplayReport) -> Vec<String> {
-    let common: Vec<(&String, &String, &String)> = good
-        .hardware_addresses
-        .iter()
-        .filter_map(|(name, good)| Some((name, good, bad.hardware_addresses.get(name)?)))
-        .collect();
-    let differing = common.iter().filter(|(_, good, bad)| good != bad);
-    let lines: Vec<String> = differing
-        .map(|(name, good, bad)| {
-            format!(
-                "hardware address of {name}: {good} in good, {bad} in bad; hosts that know the \
-                 other address do not reach the node"
-            )
-        })
-        .collect();
-    if lines.len() < common.len() {
-        lines
-    } else {
-        Vec::new()
-    }
-}
-
 /// Returns what may differ between two dumps but is in no trial: a line for each omitted part that
 /// only one dump has and that may affect packets, for each such file that is not read, and for each
 /// other hardware address.
 pub(crate) fn untried_differences(good: &ReplayReport, bad: &ReplayReport) -> Vec<String> {
-    let mut lines = hardware_address_differences(good, bad);
+    let addresses = good.hardware_addresses.changes(&bad.hardware_addresses);
+    let mut lines: Vec<String> = addresses
+        .into_iter()
+        .map(|(interface, [good, bad])| {
+            format!(
+                "hardware address of {interface}: {good} in good, {bad} in bad; hosts that know \
+                 the other address do not reach the node"
+            )
+        })
+        .collect();
     for (side, own, other) in [("good", good, bad), ("bad", bad, good)] {
         let is_common = |item: &&OmittedItem| {
             let mut others = other.omitted.iter();
