@@ -216,6 +216,10 @@ impl Objects {
         let is_own = |slice: &Object<EndpointSlice>| {
             slice.namespace == namespace && service_name(&slice.value) == Some(service)
         };
+        let mut slices = self.endpoint_slices.iter();
+        if !slices.any(|slice| slice.tree.is_some() && is_own(slice)) {
+            return false;
+        }
         let addresses = |slices: &[Object<EndpointSlice>]| -> BTreeSet<String> {
             let own = slices.iter().filter(|slice| is_own(slice));
             let endpoints = own.flat_map(|slice| slice.value.endpoints.iter().flatten());

@@ -107,8 +107,11 @@ fn endpoints(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> 
         changes.extend(selectors(failures, service));
     }
     changes.extend(labels(failures, service));
-    let mut objects = (*failures.case.objects).clone();
-    if !service.selector.is_empty() && objects.replace_slices(&service.namespace, &service.name) {
+    let differ_from_selected = || {
+        let mut objects = (*failures.case.objects).clone();
+        objects.replace_slices(&service.namespace, &service.name)
+    };
+    if !service.selector.is_empty() && differ_from_selected() {
         changes.push(change_of(service, ServiceField::SelectedEndpoints));
     }
     for slice in slices {
