@@ -10,14 +10,15 @@ use serde::Serialize;
 use crate::text::{count, join_and, with_colour};
 use svclab_diagnostic::printable::one_line;
 use svclab_dump::{Difference, DumpChange, Side};
+use svclab_ruleset::tool::Format;
 
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/diff/v1";
 
-/// State that decides about packets, and that not every dump contains, with its program.
-const OPTIONAL: [(&str, &str); 2] = [
-    ("tracked connections", "conntrack -L"),
-    ("IPsec policies", "ip xfrm policy"),
+/// State that decides about packets, and that not every dump contains.
+const OPTIONAL: [(&str, Format); 2] = [
+    ("tracked connections", Format::Connections),
+    ("IPsec policies", Format::IpsecPolicies),
 ];
 
 /// State that decides about packets, and that no dump contains.
@@ -100,11 +101,11 @@ impl DiffDocument {
             let _ = writeln!(text, "no difference in {}", join_and(compared));
             // Somebody who compares a file or two knows what they contain.
             if compared.len() > 2 {
-                let is_absent = |(_, program): &&(&str, &str)| {
-                    !compared.iter().any(|compared| compared == program)
+                let is_absent = |(_, format): &&(&str, Format)| {
+                    !compared.iter().any(|program| program == format.command())
                 };
                 let absent = OPTIONAL.iter().filter(is_absent);
-                let absent = absent.map(|(state, program)| format!("{state} (`{program}`)"));
+                let absent = absent.map(|(state, format)| format!("{state} (`{format}`)"));
                 let absent: Vec<String> = absent.chain([NEVER_COMPARED.to_owned()]).collect();
                 let _ = writeln!(text, "not looked at: {}", join_and(&absent));
             }
