@@ -360,6 +360,40 @@ fn replace_node_link_state_is_listed() {
 }
 
 #[test]
+fn replace_node_smaller_mtu_is_assumed_at_one_end_only() {
+    let links = FILES[0].1;
+    let changed = links
+        .replace(
+            "6: caliabc@if3: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1480",
+            "6: caliabc@if3: <UP> mtu 900",
+        )
+        .replace(
+            "ens5: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 9001",
+            "ens5: <UP> mtu 1400",
+        );
+    let kinds = "2: ens5: <UP> mtu 1400\n    link/ether 0a:ff:e3:00:00:01\n\
+         6: caliabc@if3: <UP> mtu 900\n    link/ether ee:ee:ee:ee:ee:ee\n    veth\n\
+         7: calidef@if3: <UP> mtu 1480\n    link/ether ee:ee:ee:ee:ee:ee\n    veth\n\
+         8: flannel.1: <UP> mtu 1450\n    link/ether 0a:ff:e3:00:00:08\n    \
+         vxlan id 1 local 10.0.0.1 dev ens5 dstport 8472\n";
+    let mut files = FILES.to_vec();
+    let flannel = "8: flannel.1: <UP> mtu 1450\n    link/ether 0a:ff:e3:00:00:08\n";
+    let changed = format!("{changed}{flannel}");
+    files[0].1 = &changed;
+    files.push(("ip-link", kinds));
+    let mut plan = plan_with_node();
+    let report = replace(&mut plan, "node-1", &parse_files(&files));
+    let mtus = ["fabric", "pod/default/web"].map(|name| plan.namespace(name).unwrap().links[0].mtu);
+    assert_eq!(mtus, [Some(1500), Some(1480)]);
+    let assumed = report.simulated.iter().filter(|line| line.contains("MTU"));
+    let assumed: Vec<&str> = assumed.map(String::as_str).collect();
+    insta::assert_snapshot!(assumed.join("\n"), @r"
+    the MTU 1480 at the other ends of caliabc, as most interfaces to pods
+    the MTU 1500 at the other ends of ens5, as the tunnel through it needs
+    ");
+}
+
+#[test]
 fn replace_node_address_states_are_listed() {
     let dumped = "2: ens5: <UP> mtu 1500 state UP\n    link/ether 0a:ff:e3:00:00:01\n\
         \x20   inet6 fd00::1/64 scope global tentative dadfailed\n\

@@ -3,6 +3,7 @@
 
 mod added;
 mod matching;
+mod other_ends;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,7 @@ use ipnetwork::IpNetwork;
 use super::naming::rename_link;
 use super::report::{ReplayReport, count_noun, list_names};
 use matching::match_links;
+use other_ends::OtherEnds;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Link, LinkKind, Namespace, Plan};
 use svclab_ruleset::link::kind::LinkDetails;
@@ -121,9 +123,10 @@ impl LinkReplacer<'_> {
     /// replaced.
     fn update_matched(&mut self, pairs: &BTreeMap<String, String>) {
         let links = self.links;
-        let kinds = self.dump.kinds.as_ref();
+        let dump = self.dump;
+        let kinds = dump.kinds.as_ref();
         let mut peer_mtus: Vec<(String, String, u32)> = Vec::new();
-        let mut assumed_mtus: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        let mut assumed_mtus: BTreeMap<(u32, &str), Vec<String>> = BTreeMap::new();
         let mut peers_down: Vec<(String, String)> = Vec::new();
         let Some(namespace) = self.namespace() else {
             return;
@@ -133,6 +136,7 @@ impl LinkReplacer<'_> {
             .iter()
             .map(|link| link.name.clone())
             .collect();
+        let other_ends = OtherEnds::new(namespace, links, dump);
         for link in &mut namespace.links {
             let Some(dumped) = links
                 .get(&link.name)
@@ -155,19 +159,25 @@ impl LinkReplacer<'_> {
             if let Some(kind) = kinds.and_then(|kinds| kinds.get(&link.name)) {
                 replace_tunnel(&mut link.kind, kind, links);
             }
-            let mtu = mtu(dumped);
-            if let Some(mtu) = mtu.filter(|mtu| *mtu != link.mtu.unwrap_or(1500)) {
+            let Some(mtu) = mtu(dumped) else {
+                continue;
+            };
+            let is_changed = mtu != link.mtu.unwrap_or(1500);
+            if is_changed {
                 link.mtu = Some(mtu);
-                // A veth pair carries only packets that fit the MTU of both ends.
-                if let LinkKind::Veth { namespace, peer } = &link.kind {
-                    peer_mtus.push((namespace.clone(), peer.clone(), mtu));
-                    assumed_mtus.entry(mtu).or_default().push(link.name.clone());
+            }
+            if let LinkKind::Veth { namespace, peer } = &link.kind {
+                let (other, reason) = other_ends.mtu(&link.name, &link.kind, mtu);
+                if is_changed || other != mtu {
+                    peer_mtus.push((namespace.clone(), peer.clone(), other));
+                    let assumed = assumed_mtus.entry((other, reason)).or_default();
+                    assumed.push(link.name.clone());
                 }
             }
         }
-        for (mtu, names) in assumed_mtus {
+        for ((mtu, reason), names) in assumed_mtus {
             let names = list_names(&names);
-            let assumed = format!("the MTU {mtu} at the other ends of {names}, as on the node");
+            let assumed = format!("the MTU {mtu} at the other ends of {names}, {reason}");
             self.account.add_simulated(assumed);
         }
         for (peer_namespace, peer, mtu) in peer_mtus {
