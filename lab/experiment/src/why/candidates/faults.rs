@@ -167,6 +167,16 @@ fn object_changes(
             namespace: namespace(),
             server: *address,
         }),
+        Fault::IngressRule { rule, .. } => {
+            let position = rule.number.zip(rule.rule.clone());
+            position.map(|(number, text)| ProposedChange::DeleteNftRule {
+                namespace: namespace(),
+                table: rule.table.clone(),
+                chain: rule.chain.clone(),
+                number,
+                rule: text,
+            })
+        }
         // The rule that set the TTL is among the matched rules.
         Fault::Ttl { .. }
         // The deviating route of a routing loop is among the routes that the packet met.
@@ -174,8 +184,7 @@ fn object_changes(
         | Fault::BridgePort { down: false, .. }
         | Fault::Down { .. }
         | Fault::Dummy { .. }
-        // Copies of a lab do not have chains of devices and IPsec policies.
-        | Fault::IngressRule { .. }
+        // Copies of a lab do not have IPsec policies.
         | Fault::IpsecPolicy { .. } => None,
     };
     change.into_iter().collect()

@@ -96,6 +96,25 @@ impl Met {
         self.sockets.extend(other.sockets);
     }
 
+    /// Adds the chains to which missing rules lead that the packets would have met.
+    pub(in crate::why) fn extend_to_missing_chains(&mut self, differences: &[&Difference]) {
+        loop {
+            let targets: Vec<(String, String)> = differences
+                .iter()
+                .filter(|missing| missing.kind == Kind::Rule && self.includes(missing))
+                .filter_map(|missing| {
+                    let target = jump_target(missing.good.as_deref()?)?;
+                    Some((missing.namespace.clone(), target.to_owned()))
+                })
+                .collect();
+            let count = self.chains.len();
+            self.chains.extend(targets);
+            if self.chains.len() == count {
+                return;
+            }
+        }
+    }
+
     fn owns_address(&self, namespace: &Namespace) -> bool {
         let links = namespace.links.iter().flat_map(|link| &link.addresses);
         let mut addresses = links.chain(&namespace.loopback);
@@ -217,6 +236,13 @@ impl Met {
     }
 }
 
+/// Returns the word after the jump of a rule of iptables or nftables: a chain or a target.
+fn jump_target(rule: &str) -> Option<&str> {
+    let mut words = rule.split_ascii_whitespace();
+    words.find(|word| matches!(*word, "-j" | "-g" | "jump" | "goto"))?;
+    words.next()
+}
+
 /// Returns the endpoints of the services that have an address and port, or this node port.
 pub(super) fn endpoints_behind(cluster: &Cluster, service: SocketAddr) -> Vec<SocketAddr> {
     let is_node = |ip: IpAddr| {
@@ -304,6 +330,19 @@ mod tests {
             let difference = difference(Kind::Rule, location, rule);
             assert_eq!(met().includes(&difference), is_met, "{difference}");
         }
+    }
+
+    #[test]
+    fn met_chains_of_missing_rules_are_included() {
+        let rule = |location: &str, good: &str| difference(Kind::Rule, location, good);
+        let jump = rule("iptables nat POSTROUTING", "-j FLANNEL-POSTRTG");
+        let own = rule("iptables nat FLANNEL-POSTRTG", "-j MASQUERADE");
+        let other = rule("iptables nat OTHER", "-j MASQUERADE");
+        let all = [&own, &jump, &other];
+        let mut met = met();
+        assert_eq!(all.map(|rule| met.includes(rule)), [false, true, false]);
+        met.extend_to_missing_chains(&all);
+        assert_eq!(all.map(|rule| met.includes(rule)), [true, true, false]);
     }
 
     #[test]

@@ -32,6 +32,9 @@ impl Restorations {
         }
         let pair = Pair::new(components.plan()?, plan).ok()?;
         let mut groups = describe_groups(&pair);
+        let mut met = met.clone();
+        let differences: Vec<&Difference> = groups.iter().flat_map(|(_, group)| group).collect();
+        met.extend_to_missing_chains(&differences);
         let may_help =
             |difference: &Difference| met.includes(difference) && components.covers(difference);
         groups.retain(|(_, group)| group.iter().any(may_help));
