@@ -56,20 +56,15 @@ pub(super) const KINDS: [Kind; 14] = [
         ))
     }),
     kind("fabric-checks-sources", AREA, Mode::ALL, |_| {
-        Ok(lab(
-            "fabric",
-            &["foreignSources", "foreign source*"],
-            &json!({"foreignSources": "drop"}),
-        )
-        .outside_dumps())
+        let culprit = Culprit::field("fabric", &["foreignSources", "foreign source*"]);
+        let culprit = culprit.or_exact(["allowForeignSources"]);
+        Ok(fabric(&json!({"foreignSources": "drop"}), culprit))
     }),
     kind("fabric-route-missing", AREA, Mode::ALL, |_| {
-        Ok(lab(
-            "fabric",
-            &["routes", "203.0.113.64/26"],
-            &json!({"routes": []}),
-        )
-        .outside_dumps())
+        let culprit = Culprit::field("fabric", &["routes", "203.0.113.64/26"]);
+        // A route to the address of the failing probe is as good.
+        let culprit = culprit.or_exact(["addFabricRoute 203.0.113.71*"]);
+        Ok(fabric(&json!({"routes": []}), culprit))
     }),
     kind("balancer-without-backend", AREA, Mode::ALL, |_| {
         Ok(balancer("backends", &json!([])))
@@ -110,6 +105,12 @@ fn lab(component: &str, names: &[&str], fields: &Value) -> Fault {
         &format!("{component}: {fields}"),
         Culprit::field(component, names),
     )
+}
+
+/// Changes fields of the network between the nodes.
+fn fabric(fields: &Value, culprit: Culprit) -> Fault {
+    let merge = json!({"spec": {"fabric": fields}});
+    patched("Lab", &merge, &format!("fabric: {fields}"), culprit).outside_dumps()
 }
 
 /// Changes the cluster CIDR of kube-proxy.
