@@ -9,11 +9,31 @@ use svclab_test_support::ordinary_or_full;
 
 use crate::Shared;
 use crate::headers::{self, Protocols};
-use crate::report::{self, Layout};
+use crate::report::{self, Layout, Report};
 
-/// Compares the numbers of packets of every case, and the headers of shown packets.
+/// Compares every case of the incident labs.
 pub fn check(shared: &Shared, layout: Layout) {
-    let report = shared.incidents(layout);
+    let protocols = compare(shared, shared.incidents(layout));
+    // Only the labs with IPVS, which run in guests, have ICMP errors.
+    let in_guests = ordinary_or_full(None, Some("icmp"));
+    for expected in ["ipv4", "tcp", "udp", "vxlan"].into_iter().chain(in_guests) {
+        assert!(protocols.contains_key(expected), "{protocols:?}");
+    }
+}
+
+/// Compares cases with IPv6.
+pub fn check_ipv6(shared: &Shared, layout: Layout) {
+    let case = |mode: &str| format!("conformance/dual-stack/mode={mode},version=v1.36");
+    let report = Report::new(layout, &["iptables", "nftables"].map(case));
+    let protocols = compare(shared, &report);
+    for expected in ["ipv6", "tcp", "udp", "icmpv6"] {
+        assert!(protocols.contains_key(expected), "{protocols:?}");
+    }
+}
+
+/// Compares the numbers of packets of every case, and the headers of shown packets. Returns the
+/// protocols of the headers.
+fn compare(shared: &Shared, report: &Report) -> Protocols {
     let browser = shared.browser();
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("capture.pcapng");
@@ -39,11 +59,7 @@ pub fn check(shared: &Shared, layout: Layout) {
             *protocols.entry(name).or_default() += count;
         }
     }
-    // Only the labs with IPVS, which run in guests, have ICMP errors.
-    let in_guests = ordinary_or_full(None, Some("icmp"));
-    for expected in ["ipv4", "tcp", "udp", "vxlan"].into_iter().chain(in_guests) {
-        assert!(protocols.contains_key(expected), "{protocols:?}");
-    }
+    protocols
 }
 
 /// Counts the packets of the probes and of the steps.

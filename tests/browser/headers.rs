@@ -10,7 +10,7 @@ use serde_json::Value;
 type Fields = BTreeMap<&'static str, Vec<String>>;
 
 /// Fields of tshark that are compared.
-const FIELDS: [&str; 49] = [
+const FIELDS: [&str; 56] = [
     "eth.src",
     "eth.dst",
     "eth.type",
@@ -60,6 +60,13 @@ const FIELDS: [&str; 49] = [
     "icmp.mtu",
     "icmp.checksum",
     "icmp.checksum.status",
+    "icmpv6.type",
+    "icmpv6.code",
+    "icmpv6.echo.identifier",
+    "icmpv6.echo.sequence_number",
+    "icmpv6.mtu",
+    "icmpv6.checksum",
+    "icmpv6.checksum.status",
 ];
 
 /// Flags of a TCP header, from the lowest bit on.
@@ -162,7 +169,8 @@ fn own_fields(headers: &[Value]) -> Fields {
     let mut fields = Fields::new();
     let mut is_quoted = false;
     for header in headers {
-        is_quoted |= header["protocol"] == "icmp" && header["identifier"].is_null();
+        let is_icmp = header["protocol"] == "icmp" || header["protocol"] == "icmpv6";
+        is_quoted |= is_icmp && header["identifier"].is_null();
         let names: &[(&str, &str)] = match header["protocol"].as_str().expect("a name") {
             "ethernet" => &[
                 ("eth.src", "source"),
@@ -214,6 +222,14 @@ fn own_fields(headers: &[Value]) -> Fields {
                 ("icmp.seq", "sequence"),
                 ("icmp.mtu", "mtu"),
                 ("icmp.checksum", "checksum"),
+            ],
+            "icmpv6" => &[
+                ("icmpv6.type", "type"),
+                ("icmpv6.code", "code"),
+                ("icmpv6.echo.identifier", "identifier"),
+                ("icmpv6.echo.sequence_number", "sequence"),
+                ("icmpv6.mtu", "mtu"),
+                ("icmpv6.checksum", "checksum"),
             ],
             "vxlan" => &[("vxlan.vni", "vni")],
             "data" => &[],

@@ -114,6 +114,11 @@ fn main() -> ExitCode {
         Layout::File,
         flows::check_verification,
     ));
+    trials.push(trial(
+        "capture_of_ipv6_has_all_packets",
+        Layout::File,
+        capture::check_ipv6,
+    ));
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     // Ends chromedriver, and removes the reports.
     drop(shared);
