@@ -3,6 +3,7 @@
 
 mod agent_pipe;
 mod bisect;
+mod changed_networks;
 mod changed_tables;
 mod components_load;
 mod doctor;

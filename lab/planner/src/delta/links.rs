@@ -4,7 +4,7 @@ use ipnetwork::IpNetwork;
 
 use super::{RebuildRequired, add_remove};
 use svclab_model::plan::delta::{AddRemove, LinkChange};
-use svclab_model::plan::{Link, Namespace};
+use svclab_model::plan::{Link, LinkKind, Namespace};
 
 /// Returns the changes of a namespace's interfaces. The second value states whether an address is
 /// removed or an interface changes between up and down, because the kernel removes routes in these
@@ -56,8 +56,9 @@ fn has_same_creation(old: &Link, new: &Link) -> bool {
     old.kind == new.kind
         && old.mac == new.mac
         && old.bridge == new.bridge
-        // The kernel's default MTU is unknown.
-        && (old.mtu == new.mtu || new.mtu.is_some())
+        // The kernel's default MTU is unknown. That of a tunnel depends on the interface below.
+        && (old.mtu == new.mtu
+            || (new.mtu.is_some() && !matches!(new.kind, LinkKind::Vxlan { .. })))
 }
 
 /// Returns the addresses to remove and to add. Order matters, because packets are sent with the

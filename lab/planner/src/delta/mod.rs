@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt;
 
-use svclab_model::plan::delta::{AddRemove, NamespaceDelta, RulesChange};
-use svclab_model::plan::{Backend, Delta, Iptables, Namespace, Plan};
+use svclab_model::plan::delta::{AddRemove, LinkChange, NamespaceDelta, RulesChange};
+use svclab_model::plan::{Backend, Delta, Iptables, Namespace, Neighbour, Plan};
 use svclab_ruleset::input::{Input, InputError};
 use svclab_ruleset::iptables::chains::{Chains, ChainsError};
 use svclab_ruleset::iptables::script::IptablesScript;
@@ -155,17 +155,12 @@ fn diff_namespace(
         tables::diff(sides.0.map_err(unreadable)?, sides.1.map_err(unreadable)?)
     };
     let mut neighbours = add_remove(&current.neighbours, &wanted.neighbours);
-    let is_restarted = |dev: &str| {
-        links
-            .iter()
-            .any(|link| link.name == dev && link.up == Some(true))
-    };
-    // The kernel removed the neighbours of an interface that was down.
-    let lost = wanted
-        .neighbours
-        .iter()
-        .filter(|each| is_restarted(&each.dev));
-    let lost = lost.filter(|each| current.neighbours.contains(each));
+    let lost = wanted.neighbours.iter().filter(|entry| {
+        current.neighbours.contains(entry)
+            && links
+                .iter()
+                .any(|change| loses_neighbour(current, change, entry))
+    });
     neighbours.add.extend(lost.cloned());
     Ok(NamespaceDelta {
         namespace: name.clone(),
@@ -185,6 +180,21 @@ fn diff_namespace(
         )?,
         nft,
     })
+}
+
+/// Whether the kernel removes a neighbour when an interface changes. It removes those of an interface
+/// that was down, and of IPv4 when the last address of IPv4 is removed (Linux v6.12,
+/// `net/ipv4/fib_frontend.c`, `fib_inetaddr_event`, and `net/ipv4/arp.c`, `arp_ifdown`).
+fn loses_neighbour(current: &Namespace, change: &LinkChange, neighbour: &Neighbour) -> bool {
+    let loses_all_ipv4 = || {
+        let mut links = current.links.iter();
+        let link = links.find(|link| link.name == change.name);
+        let addresses = link.into_iter().flat_map(|link| &link.addresses);
+        let mut ipv4 = addresses.filter(|own| own.is_ipv4()).peekable();
+        ipv4.peek().is_some() && ipv4.all(|own| change.addresses.remove.contains(own))
+    };
+    change.name == neighbour.dev
+        && (change.up == Some(true) || (neighbour.address.is_ipv4() && loses_all_ipv4()))
 }
 
 fn diff_rules(

@@ -2,7 +2,7 @@
 
 use super::*;
 use ipnetwork::IpNetwork;
-use svclab_model::plan::{Link, LinkKind, Mac, Neighbour, PortSettings, Sysctl};
+use svclab_model::plan::{Link, LinkKind, Mac, PortSettings, Sysctl};
 
 fn plan() -> Plan {
     let link = |name: &str, addresses: &[&str]| Link {
@@ -162,6 +162,30 @@ fn diff_interface_up_again_restores_neighbours() {
     assert!(neighbours(&current, &down).is_empty());
     let restored = neighbours(&down, &current);
     assert_eq!(restored.add, current.namespaces[0].neighbours[..1]);
+}
+
+#[test]
+fn diff_last_ipv4_address_removed_restores_neighbours() {
+    let mut current = plan();
+    current.namespaces[0].neighbours = ["10.0.0.9", "fd00::9"]
+        .map(|address| Neighbour {
+            address: address.parse().unwrap(),
+            mac: Mac::from_names("node-2", "eth0"),
+            dev: "eth0".to_owned(),
+        })
+        .into();
+    let added = |wanted: &[&str]| {
+        let mut changed = current.clone();
+        changed.namespaces[0].links[0].addresses = addresses(wanted);
+        let delta = diff(&current, &changed).unwrap();
+        delta.namespaces[0].neighbours.add.clone()
+    };
+    let ipv4 = &current.namespaces[0].neighbours[..1];
+    assert_eq!(added(&[]), ipv4);
+    assert_eq!(added(&["fd00::1/64"]), ipv4);
+    // All are removed, so that the first address of the subnet is the first one.
+    assert_eq!(added(&["10.0.0.2/24", "10.1.0.1/24"]), ipv4);
+    assert!(added(&["10.0.0.1/24", "10.0.0.2/24"]).is_empty());
 }
 
 #[test]

@@ -31,6 +31,17 @@ impl NamespaceNetlink {
             self.add_addresses(&mut batch, plan, &link.addresses, index, &link.name);
         }
         self.add_addresses(&mut batch, plan, &plan.loopback, LOOPBACK, "lo");
+        for link in &plan.links {
+            let Some(mtu) = link.mtu.filter(|mtu| Some(*mtu) != created_mtu(plan, link)) else {
+                continue;
+            };
+            let index = self.index(plan, &link.name)?;
+            let request = LinkUnspec::new_with_index(index).mtu(mtu).build();
+            batch.push(RouteNetlinkMessage::SetLink(request), 0, move |error| {
+                let step = format_args!("set the MTU of {} to {mtu}", link.name);
+                step_failure(&plan.name, step, &error)
+            });
+        }
         for link in plan.links.iter().filter(|link| !link.down) {
             let index = self.index(plan, &link.name)?;
             batch.push(set_up(index), 0, |error| {
@@ -155,10 +166,10 @@ pub(crate) fn make_links(
                 LinkKind::Bridge => {
                     // `LinkBridge::new` would set the bridge up.
                     let bridge = LinkMessageBuilder::<LinkBridge>::new(&link.name);
-                    with_common_fields(bridge, index, link).build()
+                    with_common_fields(bridge, index, plan, link).build()
                 }
                 LinkKind::Dummy => {
-                    with_common_fields(LinkDummy::new(&link.name), index, link).build()
+                    with_common_fields(LinkDummy::new(&link.name), index, plan, link).build()
                 }
                 LinkKind::Vxlan {
                     vni,
@@ -174,7 +185,7 @@ pub(crate) fn make_links(
                         IpAddr::V4(local) => tunnel.local(*local),
                         IpAddr::V6(local) => tunnel.local6(*local),
                     };
-                    with_common_fields(tunnel, index, link).build()
+                    with_common_fields(tunnel, index, plan, link).build()
                 }
                 LinkKind::Veth { namespace, peer } => {
                     let one_end = || {
@@ -196,10 +207,11 @@ pub(crate) fn make_links(
                     let (peer_ns, peer_netlink) = &namespaces[peer_position];
                     let peer_index = peer_netlink.index(peer_plan, peer)?;
                     let peer_request = LinkUnspec::new_with_name(peer);
-                    let peer_request = with_common_fields(peer_request, peer_index, peer_link)
-                        .setns_by_fd(peer_ns.as_raw_fd())
-                        .build();
-                    with_common_fields(LinkVeth::new(&link.name, peer), index, link)
+                    let peer_request =
+                        with_common_fields(peer_request, peer_index, peer_plan, peer_link)
+                            .setns_by_fd(peer_ns.as_raw_fd())
+                            .build();
+                    with_common_fields(LinkVeth::new(&link.name, peer), index, plan, link)
                         .set_info_data(InfoData::Veth(InfoVeth::Peer(peer_request)))
                         .build()
                 }
@@ -216,13 +228,28 @@ pub(crate) fn make_links(
 fn with_common_fields<T>(
     builder: LinkMessageBuilder<T>,
     index: u32,
+    plan: &Namespace,
     link: &Link,
 ) -> LinkMessageBuilder<T> {
     let builder = builder.index(index).address(link.mac.0.to_vec());
-    match link.mtu {
+    match created_mtu(plan, link) {
         Some(mtu) => builder.mtu(mtu),
         None => builder,
     }
+}
+
+/// Returns the MTU with which an interface is created. The MTU of a new tunnel must fit into that of
+/// the interface below, which can become smaller afterwards (Linux v6.12,
+/// `drivers/net/vxlan/vxlan_core.c`, `vxlan_config_apply`).
+fn created_mtu(plan: &Namespace, link: &Link) -> Option<u32> {
+    let tunnels = plan.links.iter().filter_map(|tunnel| match &tunnel.kind {
+        LinkKind::Vxlan { dev, local, .. } if *dev == link.name => {
+            let overhead = if local.is_ipv6() { 70 } else { 50 };
+            Some(tunnel.mtu? + overhead)
+        }
+        _ => None,
+    });
+    tunnels.chain(link.mtu).max().filter(|_| link.mtu.is_some())
 }
 
 /// Whether any interface of the namespace has an address of the family.
