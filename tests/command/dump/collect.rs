@@ -268,6 +268,20 @@ fn collect_node_lists_classes_and_filters() {
 }
 
 #[test]
+fn collect_node_lists_ipsec_policies() {
+    let labs = Labs::with_running_case();
+    run_on_node(
+        &labs,
+        "ip xfrm policy add dst 192.168.50.77/32 dir out action block",
+    );
+    for shell in SHELLS {
+        let collected = Bundle::from_output(&collect(&labs, shell, None, &[]));
+        let policies = collected.dump().ipsec_policies.expect("policies");
+        assert_eq!(policies.len(), 1, "{shell:?}: {policies:?}");
+    }
+}
+
+#[test]
 fn collect_node_conntrack_lists_first_connections() {
     let labs = Labs::with_running_case();
     let sends = "for port in 1 2 3; do echo > /dev/udp/192.168.50.11/$port; done";
