@@ -1,7 +1,7 @@
 //! Checks that `svclab bisect` finds planted culprits among a thousand harmless differences, by
 //! packets only.
 
-use svclab_experiment::bisect::{Bisection, Pair, Task, find, parallel_labs};
+use svclab_experiment::bisect::{Bisection, Pair, Task, Unexamined, find, parallel_labs};
 use svclab_runner::kernel::Host;
 use svclab_test_support::planted::{Culprit, Planted, Random, generate_pair, lab};
 use svclab_test_support::programs::agent;
@@ -9,7 +9,7 @@ use svclab_test_support::{block_on, ordinary_or_full};
 
 fn find_culprits(planted: &Planted) -> Bisection {
     let task = Task {
-        not_tried: Vec::new(),
+        unexamined: Unexamined::default(),
         good: planted.good.clone(),
         bad: planted.bad.clone(),
         good_name: "good".to_owned(),

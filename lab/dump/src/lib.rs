@@ -21,9 +21,11 @@ mod parse;
 mod proxy;
 pub mod recognise;
 mod static_entries;
+mod uncollected;
 
 pub use compare::compare;
 pub use difference::{Difference, DumpChange, DumpLocation, Owner, Side};
 pub use gap::Gap;
 pub use hardware::OwnHardwareAddresses;
 pub use node::{File, NodeDump, ParsedDump};
+pub use uncollected::uncollected_state;

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
-use svclab_experiment::bisect::{Task, find, parallel_labs};
+use svclab_experiment::bisect::{Task, Unexamined, find, parallel_labs};
 use svclab_runner::kernel::Host;
 use svclab_test_support::planted::{Culprit, Random, generate_pair, lab};
 use svclab_test_support::programs::agent;
@@ -38,7 +38,7 @@ fn main() {
         for seed in 0..each {
             let mut planted = generate_pair(&lab, culprit, &mut Random::new(seed));
             let task = Task {
-                not_tried: Vec::new(),
+                unexamined: Unexamined::default(),
                 good: planted.good,
                 bad: planted.bad,
                 good_name: "good".to_owned(),

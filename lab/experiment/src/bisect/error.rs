@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::pair::PairError;
 use super::symptom::Indistinguishable;
+use super::task::Unexamined;
 use svclab_model::protocol::Failure;
 use svclab_runner::kernel::KernelError;
 
@@ -15,22 +16,20 @@ pub enum BisectError {
     Pair(#[from] PairError),
     /// The plans have no differences.
     #[error(
-        "{good} and {bad} have no differences{}{}",
-        if not_tried.is_empty() { "" } else { " that can be tried" },
-        list_not_tried(not_tried)
+        "{good} and {bad} have no differences{}{unexamined}",
+        if unexamined.not_tried.is_empty() { "" } else { " that can be tried" }
     )]
     NoDifferences {
         /// Name of the good side.
         good: String,
         /// Name of the bad side.
         bad: String,
-        /// Differences that no lab contains.
-        not_tried: Box<[String]>,
+        /// Differences and state that no trial includes.
+        unexamined: Box<Unexamined>,
     },
     /// The results of both sides cannot be separated.
     #[error(
-        "{reason}: {good} and {bad} have {differences}; outcomes in good: {outcomes}{}",
-        list_not_tried(not_tried)
+        "{reason}: {good} and {bad} have {differences}; outcomes in good: {outcomes}{unexamined}"
     )]
     Indistinguishable {
         /// Whether they are equal or differ too little.
@@ -43,8 +42,8 @@ pub enum BisectError {
         differences: String,
         /// Outcomes of the probes in good.
         outcomes: String,
-        /// Differences that no lab contains.
-        not_tried: Box<[String]>,
+        /// Differences and state that no trial includes.
+        unexamined: Box<Unexamined>,
     },
     /// The sides have no common probe, or not the requested one.
     #[error("{good} and {bad} have no common probe{}", requested_hint(requested.as_ref(), common))]
@@ -88,17 +87,6 @@ pub enum BisectError {
     Kernel(#[from] KernelError),
 }
 
-/// Lists the differences that no trial includes, each in a line of its own.
-fn list_not_tried(not_tried: &[String]) -> String {
-    if not_tried.is_empty() {
-        return String::new();
-    }
-    format!(
-        "; not tried, because svclab does not build it:\n  {}",
-        not_tried.join("\n  ")
-    )
-}
-
 fn requested_hint(wanted: Option<&String>, there: &[String]) -> String {
     match wanted {
         Some(wanted) if !there.is_empty() => {
@@ -114,8 +102,8 @@ impl BisectError {
     #[must_use]
     pub fn help(&self) -> Option<String> {
         match self {
-            Self::Indistinguishable { not_tried, .. } | Self::NoDifferences { not_tried, .. }
-                if !not_tried.is_empty() =>
+            Self::Indistinguishable { unexamined, .. } | Self::NoDifferences { unexamined, .. }
+                if !unexamined.not_tried.is_empty() =>
             {
                 Some("examine the differences that were not tried".to_owned())
             }
@@ -168,9 +156,12 @@ mod tests {
             bad: bad.clone(),
             differences: describe_count(3),
             outcomes: "call connected to pod/default/web".to_owned(),
-            not_tried: Box::default(),
+            unexamined: Box::default(),
         };
-        let untried = vec!["only in bad: `qdisc netem` of eth0".to_owned()];
+        let untried = Unexamined {
+            not_tried: vec!["only in bad: `qdisc netem` of eth0".to_owned()],
+            not_collected: vec!["tracked connections".to_owned(), "BPF programs".to_owned()],
+        };
         let no_probe = |wanted: Option<&str>, common: &[&str]| BisectError::NoProbe {
             good: good.clone(),
             bad: bad.clone(),
@@ -183,12 +174,12 @@ mod tests {
             BisectError::NoDifferences {
                 good: good.clone(),
                 bad: bad.clone(),
-                not_tried: Box::default(),
+                unexamined: Box::default(),
             },
             BisectError::NoDifferences {
                 good: good.clone(),
                 bad: bad.clone(),
-                not_tried: untried.into(),
+                unexamined: Box::new(untried),
             },
             no_probe(None, &[]),
             no_probe(Some("call"), &[]),

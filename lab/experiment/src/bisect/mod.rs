@@ -24,4 +24,4 @@ pub use over::{OverlayError, is_whole, overlay_dump};
 pub use pair::{Difference, Kind, Pair, PairError};
 pub use search::find;
 pub use symptom::{Indistinguishable, OutcomeDetail};
-pub use task::{Task, parallel_labs, requirements};
+pub use task::{Task, Unexamined, parallel_labs, requirements};

@@ -9,20 +9,10 @@ use serde::Serialize;
 
 use crate::text::{count, join_and, with_colour};
 use svclab_diagnostic::printable::one_line;
-use svclab_dump::{Difference, DumpChange, Side};
-use svclab_ruleset::tool::Format;
+use svclab_dump::{Difference, DumpChange, Side, uncollected_state};
 
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/diff/v1";
-
-/// State that decides about packets, and that not every dump contains.
-const OPTIONAL: [(&str, Format); 2] = [
-    ("tracked connections", Format::Connections),
-    ("IPsec policies", Format::IpsecPolicies),
-];
-
-/// State that decides about packets, and that no dump contains.
-const NEVER_COMPARED: &str = "BPF programs";
 
 const FIRST: Style = AnsiColor::Red.on_default();
 const SECOND: Style = AnsiColor::Green.on_default();
@@ -101,12 +91,9 @@ impl DiffDocument {
             let _ = writeln!(text, "no difference in {}", join_and(compared));
             // Somebody who compares a file or two knows what they contain.
             if compared.len() > 2 {
-                let is_absent = |(_, format): &&(&str, Format)| {
-                    !compared.iter().any(|program| program == format.command())
-                };
-                let absent = OPTIONAL.iter().filter(is_absent);
-                let absent = absent.map(|(state, format)| format!("{state} (`{format}`)"));
-                let absent: Vec<String> = absent.chain([NEVER_COMPARED.to_owned()]).collect();
+                let absent = uncollected_state(|format| {
+                    compared.iter().any(|program| program == format.command())
+                });
                 let _ = writeln!(text, "not looked at: {}", join_and(&absent));
             }
             if !not_compared.is_empty() {

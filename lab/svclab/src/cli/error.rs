@@ -173,9 +173,9 @@ impl CliError {
             Self::Run(error) => error.kind.exit_code(),
             // Something that was not tried may be the cause.
             Self::Bisect(
-                BisectError::Indistinguishable { not_tried, .. }
-                | BisectError::NoDifferences { not_tried, .. },
-            ) if !not_tried.is_empty() => exit_code::FAILED,
+                BisectError::Indistinguishable { unexamined, .. }
+                | BisectError::NoDifferences { unexamined, .. },
+            ) if !unexamined.not_tried.is_empty() => exit_code::FAILED,
             Self::Usage(_)
             | Self::Refused { .. }
             | Self::InvalidInput(_)

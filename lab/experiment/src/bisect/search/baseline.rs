@@ -135,7 +135,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                     bad: self.task.bad_name.clone(),
                     differences: describe_count(self.pair.len()),
                     outcomes: describe_outcomes(&good),
-                    not_tried: self.task.not_tried.clone().into(),
+                    unexamined: Box::new(self.task.unexamined.clone()),
                 });
             }
             connections *= 2;

@@ -42,7 +42,7 @@ pub async fn find(
         return Err(BisectError::NoDifferences {
             good: task.good_name.clone(),
             bad: task.bad_name.clone(),
-            not_tried: task.not_tried.clone().into(),
+            unexamined: Box::new(task.unexamined.clone()),
         });
     }
     let mut trials = BisectionRun {
@@ -70,7 +70,7 @@ pub async fn find(
         breaks: trials.pair.describe(&breaks),
         fixes: trials.pair.describe(&fixes),
         declared_by: Vec::new(),
-        not_tried: task.not_tried.clone(),
+        not_tried: task.unexamined.not_tried.clone(),
         trials: trials.finished,
         error_per_million: parts(error_probability, 1e6),
         duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),

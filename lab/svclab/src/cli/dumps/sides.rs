@@ -16,9 +16,9 @@ use crate::cli::input::dumps::{
 use crate::cli::input::verdict::{require_whole_tables, untried_differences};
 use crate::cli::output::print_message;
 use svclab_dump::folder::{DumpFiles, is_archive_part};
-use svclab_dump::{Gap, NodeDump};
+use svclab_dump::{Gap, NodeDump, uncollected_state};
 use svclab_experiment::bisect::document::BaseCase;
-use svclab_experiment::bisect::{Task, is_whole, overlay_dump};
+use svclab_experiment::bisect::{Task, Unexamined, is_whole, overlay_dump};
 use svclab_model::plan::{MaxWait, Plan};
 use svclab_planner::replay::{HardwareAddresses, ReplayReport};
 use svclab_ruleset::tool::Format;
@@ -38,10 +38,10 @@ pub(crate) struct Sides {
 /// Loads the sides of a bisection.
 pub(crate) fn load_sides(arguments: &BisectArguments) -> Result<Sides, CliError> {
     let names = [&arguments.good, &arguments.bad];
-    let task = |[good, bad]: [Plan; 2], over, probe, not_tried| Task {
+    let task = |[good, bad]: [Plan; 2], over, probe, unexamined| Task {
         good,
         bad,
-        not_tried,
+        unexamined,
         good_name: arguments.good.clone(),
         bad_name: arguments.bad.clone(),
         base: over,
@@ -63,7 +63,10 @@ pub(crate) fn load_sides(arguments: &BisectArguments) -> Result<Sides, CliError>
         let overlay = |name, read| overlay_plan(&case.plan, node, name, read, &known);
         let (good, good_report) = overlay(names[0], &dumps[0])?;
         let (bad, bad_report) = overlay(names[1], &dumps[1])?;
-        let not_tried = untried_differences(&good_report, &bad_report);
+        let unexamined = Unexamined {
+            not_tried: untried_differences(&good_report, &bad_report),
+            not_collected: not_collected(dumps.iter().map(|read| &read.dump)),
+        };
         let over = BaseCase {
             case: case.case.id.clone(),
             node: node.clone(),
@@ -73,15 +76,15 @@ pub(crate) fn load_sides(arguments: &BisectArguments) -> Result<Sides, CliError>
             ..case.clone()
         });
         return Ok(without_lab(
-            task([good, bad], Some(over), probe, not_tried),
+            task([good, bad], Some(over), probe, unexamined),
             cases,
         ));
     }
     match names.map(|name| is_dump(name)) {
         [true, true] => {
-            let (cases, not_tried) = prepare_dumps(arguments)?;
+            let (cases, unexamined) = prepare_dumps(arguments)?;
             let plans = [&cases[0], &cases[1]].map(|case| case.plan.clone());
-            Ok(without_lab(task(plans, None, None, not_tried), cases))
+            Ok(without_lab(task(plans, None, None, unexamined), cases))
         }
         [false, false] => {
             for (is_given, option, owner) in [
@@ -100,7 +103,7 @@ pub(crate) fn load_sides(arguments: &BisectArguments) -> Result<Sides, CliError>
             let plans = [good.plan.clone(), bad.plan.clone()];
             let same = lab.cli_name == bad_lab.cli_name;
             Ok(Sides {
-                task: task(plans, None, probe, Vec::new()),
+                task: task(plans, None, probe, Unexamined::default()),
                 cases: [good, bad],
                 lab: same.then_some(lab),
             })
@@ -118,6 +121,12 @@ pub(crate) fn load_sides(arguments: &BisectArguments) -> Result<Sides, CliError>
             ))
         }
     }
+}
+
+/// Returns the state that one of the dumps does not contain.
+fn not_collected<'d>(dumps: impl Iterator<Item = &'d NodeDump>) -> Vec<String> {
+    let dumps: Vec<&NodeDump> = dumps.collect();
+    uncollected_state(|format| dumps.iter().all(|dump| dump.has(format)))
 }
 
 /// Whether a name is that of a dump, and not of a lab or a case.
@@ -187,8 +196,8 @@ fn read_dump(name: &str, arguments: &BisectArguments) -> Result<DumpOverride, Cl
 }
 
 /// Prepares both dumps as `svclab replay` does. They share only the link-layer addresses of their
-/// neighbours. Also returns the differences that no trial includes.
-fn prepare_dumps(arguments: &BisectArguments) -> Result<([Prepared; 2], Vec<String>), CliError> {
+/// neighbours. Also returns what no trial includes.
+fn prepare_dumps(arguments: &BisectArguments) -> Result<([Prepared; 2], Unexamined), CliError> {
     let two_nodes = |good: &str, bad: &str| {
         CliError::refused(
             format!(
@@ -207,6 +216,7 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<([Prepared; 2], Vec<Stri
     let replaying = replay_arguments(arguments)?;
     let dumps = read_dump_arguments(&replaying.dumps, replaying.lenient)?;
     let known = HardwareAddresses::from_dumps(dumps.iter().map(|given| &given.dump.dump));
+    let absent = not_collected(dumps.iter().map(|given| &given.dump.dump));
     let mut dumps = dumps.into_iter();
     let mut side =
         |name: &str, node: Option<&String>| -> Result<(ReplayReport, Prepared), CliError> {
@@ -232,8 +242,11 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<([Prepared; 2], Vec<Stri
     if *good != bad_report.node {
         return Err(two_nodes(good, &bad_report.node));
     }
-    let not_tried = untried_differences(&good_report, &bad_report);
-    Ok(([good_case, bad_case], not_tried))
+    let unexamined = Unexamined {
+        not_tried: untried_differences(&good_report, &bad_report),
+        not_collected: absent,
+    };
+    Ok(([good_case, bad_case], unexamined))
 }
 
 /// Returns the arguments of `svclab replay` for both dumps.
