@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use super::Failures;
 use crate::why::change::{PolicyField, ProposedChange, ServiceField};
 use svclab_judge::{called_service, is_name_suffix};
-use svclab_model::plan::ProbeProtocol;
+use svclab_model::plan::{Probe, ProbeProtocol};
 use svclab_rules::objects::{PortSpec, Service, ServiceType, SliceEndpoint};
 use svclab_ruleset::Protocol;
 
@@ -183,7 +183,10 @@ fn labels(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
         return Vec::new();
     }
     let expected = &failures.case.expected().expected.probes;
-    let probes = failures.probes();
+    let calls = |probe: &&Probe| {
+        called_service(failures.cluster, probe).is_some_and(|(called, _)| called == service)
+    };
+    let probes = failures.probes().filter(calls);
     let expected = probes.filter_map(|probe| expected.get(&probe.name)?.endpoints.as_ref());
     let names: BTreeSet<&String> = expected.flatten().collect();
     let pods = failures.case.objects.pods.iter();
