@@ -23,6 +23,9 @@ use crate::tool::Tool;
 /// Draws of a fault until probes fail.
 const MAX_DRAWS: u64 = 4;
 
+/// Maximum number of tracked connections in a dump: more than a fault adds.
+const MAX_CONNECTIONS: &str = "100000";
+
 /// Everything that trials share.
 #[derive(Debug)]
 pub(crate) struct Bench {
@@ -174,7 +177,18 @@ impl Bench {
         for node in nodes {
             let step = format!("dump-{node}");
             let arguments = [
-                "exec", "--lab", running, node, "--", "sh", "-s", "--", "-o", "-",
+                "exec",
+                "--lab",
+                running,
+                node,
+                "--",
+                "sh",
+                "-s",
+                "--",
+                "-o",
+                "-",
+                "--conntrack",
+                MAX_CONNECTIONS,
             ];
             let directory = self.files.join(format!("{name}.{node}"));
             result = run(&step, &arguments, Some(&self.collector)).and_then(|output| match output
@@ -373,7 +387,7 @@ impl Bench {
                 seconds += output.duration.as_secs_f64();
             }
             let document = serde_json::from_str::<Value>(&output.stdout);
-            let read = match (command, document) {
+            let mut read = match (command, document) {
                 (Command::Bisect, _) => score::bisect(&output),
                 (_, Err(_)) => score::failed(&output),
                 // Only 0 and 1 are answers.
@@ -384,6 +398,8 @@ impl Bench {
                     score::journeys(&document, subject.failing)
                 }
             };
+            // With another exit code, a command does not claim to know.
+            read.all_clear &= command == Command::Bisect || output.code == Some(0);
             answer = match index {
                 0 => read,
                 _ => answer.and(read),

@@ -36,7 +36,7 @@ pub(super) const KINDS: [Kind; 14] = [
             "Lab",
             &json!({"spec": {"kubeProxy": null}}),
             "kube-proxy is not installed",
-            Culprit::field("kubeProxy", &["kubeProxy"]),
+            Culprit::field("kubeProxy", &["kubeProxy"]).or_exact(["runKubeProxy"]),
         )
         .in_rules(&["kube-proxy", "KUBE-SERVICES"]))
     }),

@@ -108,8 +108,15 @@ pub(crate) fn bisect(output: &Output) -> Answer {
         let all_clear = ["have no differences", "behave the same"]
             .iter()
             .any(|text| error.contains(text));
+        // Differences that were not tried, each in a line.
+        let untried = error
+            .split_once("not tried, because")
+            .map(|(_, lines)| lines);
+        let lines = untried.into_iter().flat_map(str::lines);
+        let notes = lines.filter(|line| line.starts_with("  "));
         return Answer {
-            all_clear,
+            all_clear: all_clear && output.code == Some(2),
+            notes: notes.map(|line| line.trim().to_owned()).collect(),
             ..failed(output)
         };
     };
@@ -148,6 +155,12 @@ pub(crate) fn why(document: &Value) -> Answer {
         // A case with an error is absent.
         all_clear: failing.is_empty() && !cases.is_empty(),
         form: Form::Cures,
+        notes: cases
+            .iter()
+            .flat_map(|case| list(case, "dumps"))
+            .flat_map(|dump| list(dump, "omitted"))
+            .map(statement)
+            .collect(),
         statements,
         trials: usize::try_from(runs).unwrap_or(usize::MAX),
         ..Answer::default()

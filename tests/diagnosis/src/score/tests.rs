@@ -164,6 +164,16 @@ fn bisect_culprits_and_errors_are_read() {
         "error: good and bad behave the same: h and b have 1 difference",
     ));
     assert!(alike.all_clear);
+    let untried = bisect(&Output {
+        code: Some(1),
+        ..output(
+            "",
+            "error: h and b have no differences that can be tried; not tried, because svclab does \
+             not build it:\n  only in bad: rules:3: FORWARD -d 10.244.2.20/32 -j DROP\nhelp: look",
+        )
+    });
+    assert!(!untried.all_clear);
+    assert_eq!(grade(&untried, &dropping_rule()), Grade::Exact);
     let unstable = bisect(&output(
         "",
         "error: no stable result: the outcomes of call differ",
