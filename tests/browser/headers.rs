@@ -169,8 +169,7 @@ fn own_fields(headers: &[Value]) -> Fields {
     let mut fields = Fields::new();
     let mut is_quoted = false;
     for header in headers {
-        let is_icmp = header["protocol"] == "icmp" || header["protocol"] == "icmpv6";
-        is_quoted |= is_icmp && header["identifier"].is_null();
+        is_quoted |= header["protocol"] == "icmp" && header["identifier"].is_null();
         let names: &[(&str, &str)] = match header["protocol"].as_str().expect("a name") {
             "ethernet" => &[
                 ("eth.src", "source"),
@@ -235,7 +234,7 @@ fn own_fields(headers: &[Value]) -> Fields {
             "data" => &[],
             other => panic!("no field for {other}: {header}"),
         };
-        // tshark does not list the sequence number of a quoted segment.
+        // tshark does not list the sequence number of a segment that an error of IPv4 quotes.
         let compared = names
             .iter()
             .filter(|(name, _)| !(is_quoted && *name == "tcp.seq_raw"));
