@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::pair::PairError;
 use super::symptom::Indistinguishable;
-use super::task::Unexamined;
+use super::unexamined::Unexamined;
 use svclab_model::protocol::Failure;
 use svclab_runner::kernel::KernelError;
 

@@ -14,6 +14,7 @@ mod pair;
 mod search;
 mod symptom;
 mod task;
+mod unexamined;
 
 pub use declared_by::find_declarations;
 pub use document::{Bisection, SCHEMA};
@@ -24,4 +25,5 @@ pub use over::{OverlayError, is_whole, overlay_dump};
 pub use pair::{Difference, Kind, Pair, PairError};
 pub use search::find;
 pub use symptom::{Indistinguishable, OutcomeDetail};
-pub use task::{Task, Unexamined, parallel_labs, requirements};
+pub use task::{Task, parallel_labs, requirements};
+pub use unexamined::Unexamined;
