@@ -394,8 +394,8 @@ impl RunningLab {
     }
 }
 
-/// Reports a step before its work begins. Without the pause, the report would be sent
-/// after the work, which may block the thread or use up the memory of a guest.
+/// Reports a step before its work begins. Without the pause, the report would be sent after the work,
+/// which may block the thread or use up the memory of a guest.
 async fn begin(step: &impl Fn(String), text: impl Into<String>) {
     step(text.into());
     task::yield_now().await;

@@ -156,10 +156,10 @@ fn diff_namespace(
     };
     let mut neighbours = add_remove(&current.neighbours, &wanted.neighbours);
     let lost = wanted.neighbours.iter().filter(|entry| {
-        current.neighbours.contains(entry)
-            && links
-                .iter()
-                .any(|change| loses_neighbour(current, change, entry))
+        links
+            .iter()
+            .any(|change| loses_neighbour(current, change, entry))
+            && current.neighbours.contains(entry)
     });
     neighbours.add.extend(lost.cloned());
     Ok(NamespaceDelta {

@@ -242,6 +242,7 @@ fn with_common_fields<T>(
 /// the interface below, which can become smaller afterwards (Linux v6.12,
 /// `drivers/net/vxlan/vxlan_core.c`, `vxlan_config_apply`).
 fn created_mtu(plan: &Namespace, link: &Link) -> Option<u32> {
+    let own = link.mtu?;
     let tunnels = plan.links.iter().filter_map(|tunnel| match &tunnel.kind {
         LinkKind::Vxlan { dev, local, .. } if *dev == link.name => {
             let overhead = if local.is_ipv6() { 70 } else { 50 };
@@ -249,7 +250,7 @@ fn created_mtu(plan: &Namespace, link: &Link) -> Option<u32> {
         }
         _ => None,
     });
-    tunnels.chain(link.mtu).max().filter(|_| link.mtu.is_some())
+    Some(tunnels.fold(own, u32::max))
 }
 
 /// Whether any interface of the namespace has an address of the family.

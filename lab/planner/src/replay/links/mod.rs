@@ -167,7 +167,7 @@ impl LinkReplacer<'_> {
                 link.mtu = Some(mtu);
             }
             if let LinkKind::Veth { namespace, peer } = &link.kind {
-                let (other, reason) = other_ends.mtu(&link.name, &link.kind, mtu);
+                let (other, reason) = other_ends.mtu(link, mtu);
                 if is_changed || other != mtu {
                     peer_mtus.push((namespace.clone(), peer.clone(), other));
                     let assumed = assumed_mtus.entry((other, reason)).or_default();
