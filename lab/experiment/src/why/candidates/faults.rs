@@ -8,12 +8,10 @@ use svclab_model::plan::{
     Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind,
 };
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
+use svclab_rules::flannel::VXLAN_OVERHEAD;
 
 /// Default MTU of an Ethernet interface, in bytes.
 const ETHERNET_MTU: u32 = 1500;
-
-/// Bytes that a VXLAN header with its outer headers needs (RFC 7348).
-const VXLAN_BYTES: u32 = 50;
 
 /// Returns the changes of the object that a fact names.
 pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<ProposedChange> {
@@ -266,7 +264,7 @@ fn foreign_address(cluster: &Cluster, target: &Namespace, address: IpAddr) -> Ve
 /// Returns the MTU that an interface usually has, in bytes.
 fn usual_mtu(link: &Link) -> u32 {
     match link.kind {
-        LinkKind::Vxlan { .. } => ETHERNET_MTU - VXLAN_BYTES,
+        LinkKind::Vxlan { .. } => ETHERNET_MTU - VXLAN_OVERHEAD,
         _ => ETHERNET_MTU,
     }
 }

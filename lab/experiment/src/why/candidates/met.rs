@@ -1,5 +1,6 @@
 //! Collects what the packets of failing connections met: namespaces, chains and addresses.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +11,9 @@ use crate::bisect::{Difference, Kind};
 use svclab_model::evidence::KERNEL_DEFAULTS;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::cluster::Cluster;
+use svclab_ruleset::iptables::Rule;
 use svclab_ruleset::iptables::script::Table;
+use svclab_ruleset::nft::References;
 
 /// Sysctls that decide about packets, by their end, besides [`KERNEL_DEFAULTS`].
 const PACKET_SYSCTLS: [&str; 19] = [
@@ -102,9 +105,9 @@ impl Met {
             let targets: Vec<(String, String)> = differences
                 .iter()
                 .filter(|missing| missing.kind == Kind::Rule && self.includes(missing))
-                .filter_map(|missing| {
-                    let target = jump_target(missing.good.as_deref()?)?;
-                    Some((missing.namespace.clone(), target.to_owned()))
+                .flat_map(|missing| {
+                    let targets = targets(missing).into_iter();
+                    targets.map(|target| (missing.namespace.clone(), target))
                 })
                 .collect();
             let count = self.chains.len();
@@ -236,11 +239,16 @@ impl Met {
     }
 }
 
-/// Returns the word after the jump of a rule of iptables or nftables: a chain or a target.
-fn jump_target(rule: &str) -> Option<&str> {
-    let mut words = rule.split_ascii_whitespace();
-    words.find(|word| matches!(*word, "-j" | "-g" | "jump" | "goto"))?;
-    words.next()
+/// Returns the targets of a missing rule: of iptables, a chain or another target; of nftables, chains.
+fn targets(missing: &Difference) -> Vec<String> {
+    let rule = missing.good.as_deref().unwrap_or_default();
+    if missing.location.starts_with("nft ") {
+        let chains = References::parse(rule).chains.into_iter();
+        return chains.map(str::to_owned).collect();
+    }
+    let parsed = Rule::from_words(rule).ok();
+    let target = parsed.as_ref().and_then(Rule::target);
+    target.into_iter().map(Cow::into_owned).collect()
 }
 
 /// Returns the endpoints of the services that have an address and port, or this node port.
