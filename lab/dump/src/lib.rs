@@ -20,6 +20,7 @@ pub mod owner;
 mod parse;
 mod proxy;
 pub mod recognise;
+mod stale_connections;
 mod static_entries;
 mod uncollected;
 

@@ -22,6 +22,10 @@ pub struct Connection {
     pub reply: Tuple,
     /// Zone. If the directions have different zones, the first one that is not 0.
     pub zone: u16,
+    /// Whether the server has not replied yet.
+    pub is_unreplied: bool,
+    /// Line of the connection, from 1.
+    pub line: u32,
 }
 
 /// Addresses and ports of the packets of one direction.
@@ -52,7 +56,7 @@ pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Connections {
         if line.text.starts_with("conntrack v") || line.text.starts_with("cpu=") {
             continue;
         }
-        if let Some(connection) = parse_line(line.text) {
+        if let Some(connection) = parse_line(line.text, line.number) {
             connections.push(connection);
         } else {
             let kind = ProblemKind::UnknownLine(Format::Connections);
@@ -63,8 +67,8 @@ pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Connections {
 }
 
 /// Parses a line. `None` if it is not a connection.
-fn parse_line(line: &str) -> Option<Connection> {
-    let words = || line.split_ascii_whitespace();
+fn parse_line(text: &str, line: u32) -> Option<Connection> {
+    let words = || text.split_ascii_whitespace();
     let values = |name: &'static str| words().filter_map(move |word| word.strip_prefix(name));
     let addresses = |name| values(name).map(|value| value.parse::<IpAddr>().ok());
     let ports = |name| values(name).map(|value| value.parse::<u16>().ok());
@@ -88,6 +92,8 @@ fn parse_line(line: &str) -> Option<Connection> {
         original: tuple()?,
         reply: tuple()?,
         zone: zones.find(|zone| *zone != 0).unwrap_or_default(),
+        is_unreplied: words().any(|word| word == "[UNREPLIED]"),
+        line,
     })
 }
 

@@ -24,7 +24,7 @@
 //!   remaining lifetimes;
 //! - queueing disciplines: counters, handles that the kernel chooses, and queues of interfaces that
 //!   only one dump has;
-//! - tracked connections: all properties except the zones in use;
+//! - tracked connections: all except the zones in use, and the targets and servers of stale ones;
 //! - sysctls: sysctls outside `net.`, counters, and random values.
 
 pub mod iptables;

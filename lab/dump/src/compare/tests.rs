@@ -430,3 +430,37 @@ fn assert_differences(cases: &[(&str, &str, &str, usize)]) {
         assert_eq!(differences(name, first, first), 0);
     }
 }
+
+#[test]
+fn compare_stale_connections_reports_each_target_once() {
+    let rules = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m udp \
+                 --dport 53 -j DNAT --to-destination 10.244.1.9:53\nCOMMIT\n";
+    let dump = |server: &str| {
+        let lines = [4000, 4001].map(|port| {
+            format!(
+                "udp 17 27 src=10.244.1.5 dst=10.96.0.10 sport={port} dport=53 src={server} \
+                 dst=10.244.1.5 sport=53 dport={port} mark=0 use=1\n"
+            )
+        });
+        let files = [
+            ("conntrack-L", lines.concat()),
+            ("iptables-save", rules.to_owned()),
+        ];
+        let files = files.map(|(name, text)| File {
+            name: name.to_owned(),
+            format: super::Format::from_file_name(name),
+            text,
+        });
+        NodeDump::parse(files.into()).dump
+    };
+    let found = compare(&dump("10.244.1.9"), &dump("10.244.3.7"));
+    let found: Vec<String> = found
+        .iter()
+        .map(|each| format!("{:?}", each.change))
+        .collect();
+    insta::assert_snapshot!(found.join("\n"), @r#"Item { only: Second, item: "stale UDP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names", line: 1 }"#);
+    assert_eq!(
+        compare(&dump("10.244.3.7"), &dump("10.244.3.7")),
+        Vec::new()
+    );
+}

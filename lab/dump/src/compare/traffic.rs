@@ -110,7 +110,7 @@ pub(super) fn compare_ipsec_policies(to: &mut Comparison<'_>) {
     }
 }
 
-/// Compares the zones in use. Connections come and go, and are not compared.
+/// Compares the zones in use and the stale connections. Other connections come and go.
 pub(super) fn compare_connections(to: &mut Comparison<'_>) {
     let zones = |connections: &Option<Connections>| {
         let zones = conntrack::zones(connections.as_deref().unwrap_or_default());
@@ -122,4 +122,17 @@ pub(super) fn compare_connections(to: &mut Comparison<'_>) {
     if let Some(change) = value_change("zones", Some(&first), Some(&second)) {
         to.add_difference(DumpLocation::Connections, change, None);
     }
+    let (first, second) = (stale_items(to.first), stale_items(to.second));
+    for change in lists::compare(&first, &second) {
+        to.add_difference(DumpLocation::Connections, change, None);
+    }
+}
+
+fn stale_items(dump: &NodeDump) -> Vec<ListItem> {
+    let routes = dump.stale_connections();
+    let items = routes.iter().map(|(route, connections)| {
+        let line = connections.first().map_or(0, |first| first.line);
+        ListItem::from_text(route.to_string(), line)
+    });
+    items.collect()
 }

@@ -25,7 +25,7 @@ const FEW_PORTS_PERCENT: usize = 95;
 /// connection only if they have its addresses and ports, or if its ports are in use for NAT.
 pub fn list_connections(plan: &Plan, dump: &NodeDump, report: &mut ReplayReport) {
     let connections = dump.connections.as_deref().unwrap_or_default();
-    let met = list_met_connections(plan, connections, report);
+    let met = list_met_connections(plan, dump, connections, report);
     list_used_ports(connections, report);
     if !connections.is_empty() && counts_connections(dump) {
         report.add_omitted(
@@ -56,10 +56,17 @@ pub fn list_connections(plan: &Plan, dump: &NodeDump, report: &mut ReplayReport)
 /// connections.
 fn list_met_connections(
     plan: &Plan,
+    dump: &NodeDump,
     connections: &[Connection],
     report: &mut ReplayReport,
 ) -> usize {
     let owners = owners_of_addresses(plan);
+    let stale = dump.stale_connections();
+    let stale: BTreeSet<Tuple> = stale
+        .into_values()
+        .flatten()
+        .map(|connection| connection.original)
+        .collect();
     let mut listed: BTreeSet<Tuple> = BTreeSet::new();
     let mut targets: BTreeMap<(Protocol, SocketAddr), BTreeSet<&str>> = BTreeMap::new();
     let mut met: BTreeMap<(Protocol, SocketAddr), Vec<&Connection>> = BTreeMap::new();
@@ -69,7 +76,8 @@ fn list_met_connections(
         };
         let key = (protocol, probe.target.socket());
         for connection in connections {
-            if may_meet(probe, protocol, connection, &owners) {
+            let is_stale = stale.contains(&connection.original);
+            if may_meet(probe, protocol, connection, is_stale, &owners) {
                 targets.entry(key).or_default().insert(&probe.name);
                 if listed.insert(connection.original) {
                     met.entry(key).or_default().push(connection);
@@ -80,7 +88,10 @@ fn list_met_connections(
     for ((protocol, target), connections) in &met {
         let servers: BTreeSet<String> = connections
             .iter()
-            .map(|connection| describe_server(connection, &owners))
+            .map(|connection| {
+                let is_stale = stale.contains(&connection.original);
+                describe_server(connection, is_stale, &owners)
+            })
             .collect();
         let servers: Vec<String> = servers.into_iter().collect();
         let probes = targets.get(&(*protocol, *target)).into_iter().flatten();
@@ -104,11 +115,13 @@ fn list_met_connections(
 }
 
 /// Whether a packet of the probe can belong to the connection. The kernel of a client chooses a free
-/// port for each TCP connection, but a UDP socket can keep its port.
+/// port for each TCP connection, but a UDP socket can keep its port, and a port of a stale
+/// connection is free.
 fn may_meet(
     probe: &Probe,
     protocol: Protocol,
     connection: &Connection,
+    is_stale: bool,
     owners: &BTreeMap<IpAddr, BTreeSet<&str>>,
 ) -> bool {
     let original = &connection.original;
@@ -121,7 +134,7 @@ fn may_meet(
             let last = last.unwrap_or(first);
             (first..=last).contains(&port)
         }),
-        None => probe.protocol == ProbeProtocol::Udp,
+        None => is_stale || probe.protocol == ProbeProtocol::Udp,
     };
     // Other nodes and hosts can have the source of the probe after NAT.
     let has_source = owners.get(&original.source).is_none_or(|owners| {
@@ -144,11 +157,19 @@ fn owners_of_addresses(plan: &Plan) -> BTreeMap<IpAddr, BTreeSet<&str>> {
 }
 
 /// Returns the server of a connection after NAT, with a note if the lab has no such address.
-fn describe_server(connection: &Connection, owners: &BTreeMap<IpAddr, BTreeSet<&str>>) -> String {
+fn describe_server(
+    connection: &Connection,
+    is_stale: bool,
+    owners: &BTreeMap<IpAddr, BTreeSet<&str>>,
+) -> String {
     let address = connection.reply.source;
     let port = connection.reply.source_port.unwrap_or_default();
     let server = SocketAddr::new(address, port);
-    if owners.contains_key(&address) {
+    if is_stale && address == connection.original.destination {
+        format!("{server} (stale: not translated)")
+    } else if is_stale {
+        format!("{server} (stale: no rule names it)")
+    } else if owners.contains_key(&address) {
         server.to_string()
     } else {
         format!("{server} (no address of the lab)")
@@ -316,6 +337,26 @@ mod tests {
         1 tracked TCP connection to 10.96.0.10:81: a lab starts without connections; packets of fixed from the same source port go to 10.244.1.9:8053; rules of NAT do not decide
         3 tracked UDP connections to 10.96.0.10:53: a lab starts without connections; packets of dns from the same source port go to 10.244.1.9:8053, 10.244.3.7:8053 (no address of the lab); rules of NAT do not decide
         1 tracked connection: a lab starts without connections; packets of probes belong to none of these connections
+        ");
+    }
+
+    #[test]
+    fn stale_connections_of_probed_packets_are_named() {
+        let rules = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp \
+                     --dport 80 -j DNAT --to-destination 10.244.1.9:8053\nCOMMIT\n";
+        let unreplied = |line: String| line.replace("[ASSURED]", "[UNREPLIED]");
+        let lines = [
+            unreplied(line("tcp", "192.168.0.1", (4000, 80), "10.244.3.7")),
+            unreplied(line("tcp", "10.244.1.5", (4001, 80), "10.96.0.10")).replace("8053", "80"),
+            unreplied(line("tcp", "10.244.1.5", (4002, 80), "10.244.1.9")),
+            unreplied(line("tcp", "10.244.1.5", (4004, 80), "10.244.3.7"))
+                .replace("use=1", "zone=1"),
+            line("tcp", "10.244.1.5", (4003, 80), "10.244.3.7"),
+        ];
+        insta::assert_snapshot!(omitted(&lines.concat(), rules), @r"
+        may affect packets: true
+        2 tracked TCP connections to 10.96.0.10:80: a lab starts without connections; packets of web from the same source port go to 10.244.3.7:8053 (stale: no rule names it), 10.96.0.10:80 (stale: not translated); rules of NAT do not decide
+        3 tracked connections, zone 1: a lab starts without connections; packets of probes belong to none of these connections
         ");
     }
 

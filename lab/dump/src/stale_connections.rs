@@ -1,0 +1,287 @@
+//! Selects the tracked connections that do not go where the rules of the node send new ones.
+//!
+//! The kernel translates a packet as for the connection to which it belongs. Rules of NAT apply to
+//! the first packet of a connection only, and not at all once the connection is confirmed (Linux
+//! v6.12, `net/netfilter/nf_nat_core.c`, `nf_nat_inet_fn` and `nf_nat_setup_info`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use ipnetwork::IpNetwork;
+
+use super::node::NodeDump;
+use svclab_ruleset::Protocol;
+use svclab_ruleset::conntrack::Connection;
+use svclab_ruleset::iptables::Rule;
+use svclab_ruleset::iptables::script::Table;
+
+/// Connections of clients to one target that have the same server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StaleRoute {
+    /// Protocol of the connections.
+    pub protocol: Protocol,
+    /// Address to which the clients send.
+    pub target: SocketAddr,
+    /// Address that packets have after translation. It is the target if they are not translated.
+    pub server: SocketAddr,
+}
+
+impl fmt::Display for StaleRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            protocol,
+            target,
+            server,
+        } = self;
+        let protocol = protocol.name().to_uppercase();
+        write!(f, "stale {protocol} connections to {target}: ")?;
+        if server == target {
+            write!(f, "not translated, although rules translate {target}")
+        } else {
+            write!(f, "they go to {server}, which no rule names")
+        }
+    }
+}
+
+impl NodeDump {
+    /// Returns the stale connections of the dump.
+    ///
+    /// A TCP connection is only stale if its server never replied: the client of another one has
+    /// the port in use, and a SYN replaces a closed connection (Linux v6.12,
+    /// `net/netfilter/nf_conntrack_proto_tcp.c`, `tcp_conntracks`). Connections in a zone are those
+    /// of other programs, such as Open vSwitch.
+    #[must_use]
+    pub fn stale_connections(&self) -> BTreeMap<StaleRoute, Vec<&Connection>> {
+        let connections = self.connections.iter().flatten();
+        let candidates = connections.filter_map(|connection| {
+            let route = route_of(connection)?;
+            let can_be_stale = match route.protocol {
+                Protocol::Tcp => connection.is_unreplied,
+                Protocol::Udp => true,
+                Protocol::Sctp => false,
+            };
+            (can_be_stale && connection.zone == 0).then_some((route, connection))
+        });
+        let mut routes: BTreeMap<StaleRoute, Vec<&Connection>> = BTreeMap::new();
+        for (route, connection) in candidates {
+            routes.entry(route).or_default().push(connection);
+        }
+        if routes.is_empty() {
+            return routes;
+        }
+        let (named, translated) = (self.named_addresses(), self.translated_targets());
+        // Without an address of the family, another program translates, or the rules were not dumped.
+        let is_known = |server: IpAddr| named.iter().any(|own| own.is_ipv4() == server.is_ipv4());
+        routes.retain(|route, _| {
+            let server = route.server.ip();
+            if route.server == route.target {
+                translated.contains(&(route.protocol, route.target))
+            } else {
+                !named.contains(&server) && is_known(server)
+            }
+        });
+        routes
+    }
+
+    fn nat_rules(&self) -> impl Iterator<Item = &Rule> {
+        let tables = self.rules.values().flat_map(|rules| &rules.tables);
+        let tables = tables.filter(|table| table.table == Table::Nat);
+        let chains = tables.flat_map(|table| &table.chains);
+        chains.flat_map(|chain| &chain.rules)
+    }
+
+    /// Returns all addresses in rules of NAT, in elements of maps and in servers of IPVS.
+    fn named_addresses(&self) -> BTreeSet<IpAddr> {
+        let mut named = BTreeSet::new();
+        for rule in self.nat_rules() {
+            named.extend(addresses_in(rule.source_text()));
+        }
+        for table in self.nft.iter().flat_map(|nft| &nft.tables) {
+            let rules = table.chains.iter().flat_map(|chain| &chain.rules);
+            named.extend(rules.flat_map(|rule| addresses_in(&rule.text)));
+            let elements = table.sets.iter().flat_map(|set| &set.elements);
+            named.extend(
+                elements
+                    .filter_map(|element| element.value.as_deref())
+                    .flat_map(addresses_in),
+            );
+        }
+        let servers = self.servers.iter().flat_map(|servers| servers.values());
+        let servers = servers.flat_map(|server| server.servers.keys());
+        named.extend(servers.map(SocketAddr::ip));
+        named
+    }
+
+    /// Returns the destinations that rules of iptables and maps of nftables translate.
+    fn translated_targets(&self) -> BTreeSet<(Protocol, SocketAddr)> {
+        let mut targets = BTreeSet::new();
+        for rule in self.nat_rules() {
+            let parts = rule.parts();
+            let option_of_matches =
+                |name| parts.matches.iter().find_map(|module| module.value(name));
+            let address = parts.header("-d").and_then(single_address);
+            let port = option_of_matches("--dport").and_then(|port| port.parse().ok());
+            let protocol = parts.header("-p").and_then(Protocol::from_name);
+            if let (Some(address), Some(port), Some(protocol)) = (address, port, protocol) {
+                targets.insert((protocol, SocketAddr::new(address, port)));
+            }
+        }
+        let tables = self.nft.iter().flat_map(|nft| &nft.tables);
+        let maps = tables
+            .flat_map(|table| &table.sets)
+            .filter(|set| set.is_map);
+        for element in maps.flat_map(|map| &map.elements) {
+            let words: Vec<&str> = element.key.split(" . ").collect();
+            if let [address, protocol, port] = words.as_slice()
+                && let (Ok(address), Some(protocol), Ok(port)) =
+                    (address.parse(), Protocol::from_name(protocol), port.parse())
+            {
+                targets.insert((protocol, SocketAddr::new(address, port)));
+            }
+        }
+        targets
+    }
+}
+
+/// Returns the way of a connection. `None` for protocols without ports.
+fn route_of(connection: &Connection) -> Option<StaleRoute> {
+    let Connection {
+        original, reply, ..
+    } = connection;
+    Some(StaleRoute {
+        protocol: connection.protocol?,
+        target: SocketAddr::new(original.destination, original.destination_port?),
+        server: SocketAddr::new(reply.source, reply.source_port?),
+    })
+}
+
+/// Returns the addresses in a text, with or without ports.
+fn addresses_in(text: &str) -> impl Iterator<Item = IpAddr> + '_ {
+    let words = text.split(|c: char| !c.is_ascii_hexdigit() && c != '.' && c != ':');
+    words.filter_map(|word| {
+        let address = || word.parse::<SocketAddr>().map(|address| address.ip());
+        word.parse().or_else(|_| address()).ok()
+    })
+}
+
+/// Returns the address of a prefix that covers no other address.
+fn single_address(prefix: &str) -> Option<IpAddr> {
+    let network: IpNetwork = prefix.parse().ok()?;
+    let is_single = network.prefix() == if network.is_ipv4() { 32 } else { 128 };
+    is_single.then_some(network.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::File;
+    use svclab_ruleset::tool::Format;
+
+    /// Returns the lines of conntrack entries, as protocol, destination, server and remaining words.
+    fn entries(all: &[(&str, &str, &str, &str)]) -> String {
+        let lines = all.iter().map(|(protocol, to, server, rest)| {
+            let (address, port) = to.rsplit_once(' ').unwrap();
+            let (server, server_port) = server.rsplit_once(' ').unwrap();
+            format!(
+                "{protocol} 1 30 src=10.244.1.5 dst={address} sport=4000 dport={port} src={server} \
+                 dst=10.244.1.5 sport={server_port} dport=4000 {rest}mark=0 use=1\n"
+            )
+        });
+        lines.collect()
+    }
+
+    /// Returns the stale connections of a dump with these files.
+    fn stale(files: &[(&str, &str)]) -> String {
+        let files = files.iter().map(|(name, text)| File {
+            name: (*name).to_owned(),
+            format: Format::from_file_name(name),
+            text: (*text).to_owned(),
+        });
+        let read = NodeDump::parse(files.collect());
+        assert!(read.has_no_errors(), "{:?}", read.diagnostics);
+        let stale = read.dump.stale_connections();
+        let lines = stale
+            .iter()
+            .map(|(route, connections)| format!("{} {route}", connections.len()));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    const UNREPLIED: &str = "[UNREPLIED] ";
+
+    fn all_kinds() -> String {
+        entries(&[
+            ("udp", "10.96.0.10 53", "10.244.1.9 53", ""),
+            ("udp", "10.96.0.10 53", "10.244.3.7 53", ""),
+            ("udp", "10.96.0.10 53", "10.244.3.7 53", UNREPLIED),
+            ("udp", "10.96.0.10 53", "10.244.3.8 53", "zone=1 "),
+            ("udp", "10.96.0.10 53", "10.96.0.10 53", ""),
+            ("udp", "10.96.0.10 54", "10.96.0.10 54", ""),
+            ("udp", "fd00:96::a 53", "fd00:244::9 53", ""),
+            ("udp", "fd00:96::a 53", "fd00:244::7 53", ""),
+            ("tcp", "10.96.0.10 53", "10.244.3.7 53", ""),
+            ("tcp", "10.96.0.10 53", "10.244.3.7 53", UNREPLIED),
+            ("sctp", "10.96.0.10 53", "10.244.3.7 53", UNREPLIED),
+        ])
+    }
+
+    #[test]
+    fn stale_connections_of_iptables_go_to_unnamed_servers() {
+        let v4 = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m udp \
+                  --dport 53 -j DNAT --to-destination 10.244.1.9:53\nCOMMIT\n";
+        let v6 = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d fd00:96::a/128 -p udp -m udp \
+                  --dport 53 -j DNAT --to-destination [fd00:244::9]:53\nCOMMIT\n";
+        let files = [
+            ("conntrack-L", &*all_kinds()),
+            ("iptables-save", v4),
+            ("ip6tables-save", v6),
+        ];
+        insta::assert_snapshot!(stale(&files), @r"
+        1 stale TCP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
+        1 stale UDP connections to 10.96.0.10:53: not translated, although rules translate 10.96.0.10:53
+        2 stale UDP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
+        1 stale UDP connections to [fd00:96::a]:53: they go to [fd00:244::7]:53, which no rule names
+        ");
+    }
+
+    #[test]
+    fn stale_connections_of_nftables_go_to_unnamed_servers() {
+        let rules = "table ip kube-proxy {
+	map service-ips {
+		type ipv4_addr . inet_proto . inet_service : verdict
+		elements = { 10.96.0.10 . udp . 53 : goto service-a }
+	}
+	chain service-a {
+		meta l4proto udp dnat to 10.244.1.9:53
+	}
+	chain service-b {
+		meta l4proto udp dnat to [fd00:244::9]:53
+	}
+}
+";
+        let files = [("conntrack-L", &*all_kinds()), ("nft", rules)];
+        insta::assert_snapshot!(stale(&files), @r"
+        1 stale TCP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
+        1 stale UDP connections to 10.96.0.10:53: not translated, although rules translate 10.96.0.10:53
+        2 stale UDP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
+        1 stale UDP connections to [fd00:96::a]:53: they go to [fd00:244::7]:53, which no rule names
+        ");
+    }
+
+    #[test]
+    fn stale_connections_of_ipvs_go_to_unnamed_servers() {
+        let servers = "-A -u 10.96.0.10:53 -s rr\n-a -u 10.96.0.10:53 -r 10.244.1.9:53 -m -w 1\n";
+        let files = [("conntrack-L", &*all_kinds()), ("ipvsadm-save", servers)];
+        insta::assert_snapshot!(stale(&files), @r"
+        1 stale TCP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
+        2 stale UDP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
+        ");
+    }
+
+    #[test]
+    fn stale_connections_without_rules_are_unknown() {
+        assert_eq!(stale(&[("conntrack-L", &all_kinds())]), "");
+        let empty = [("conntrack-L", &*all_kinds()), ("iptables-save", "")];
+        assert_eq!(stale(&empty), "");
+    }
+}
