@@ -94,17 +94,17 @@ missing_for_tests() {
     # Their completion is tested.
     has zsh || echo zsh
     has fish || echo fish
+    # Creates connections from before a probe. Up to v1.31, kube-proxy runs it when endpoints change.
+    has conntrack || echo conntrack
     # Validates JUnit XML.
     has xmllint || echo libxml2-utils
     { axe_is_there && junit_schema_is_there; } || has_pip || echo python3-pip
 }
 
 # Prints the additional Debian packages that are missing for the long suites. The library of the
-# fuzzers is C++. A kube-proxy is built from a source package, and runs conntrack.
+# fuzzers is C++. A kube-proxy is built from a source package.
 missing_for_long_tests() {
     has c++ || echo g++
-    # Up to v1.31, kube-proxy runs it when endpoints change.
-    has conntrack || echo conntrack
     has dpkg-source || echo dpkg-dev
     # Changes the source of kube-proxies that are broken on purpose.
     has patch || echo patch

@@ -145,6 +145,59 @@ fn explain_nftables_mode_names_chosen_endpoint() {
     }
 }
 
+/// The reasons differ without records of drops, so only root prints them.
+#[test]
+fn explain_entry_from_before_packet_is_named() {
+    let (_directory, lab) = write_lab(include_str!("older_entries.yaml"));
+    let explained = |case: &str| {
+        let case = format!("{}/{case}", lab.display());
+        let output = run(&["explain", "--kernel=host", &case]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        explanation(&output)
+    };
+    for mode in ["iptables", "nftables"] {
+        let untranslated = explained(&format!("mode={mode},entries=untranslated"));
+        let translated = explained(&format!("mode={mode},entries=translated"));
+        if can_trace_drops() {
+            insta::assert_snapshot!(
+                format!("older_entries_{mode}"),
+                format!("{translated}\n{untranslated}")
+            );
+        } else {
+            let count = |text: &str| text.matches("existed before").count();
+            assert_eq!(count(&untranslated), 2, "{untranslated}");
+        }
+    }
+}
+
+/// A node without rules traces nothing, and its packet waits for a neighbour.
+#[test]
+fn explain_neighbour_without_reply_is_named() {
+    let probe = r#"{from: pod/default/client, to: "service/default/web:80"}"#;
+    let lab = LAB
+        .replace(
+            "  kubeProxy: {version: v1.30, clusterCIDR: 10.244.0.0/16}\n",
+            "",
+        )
+        .replace(probe, r#"{from: node-1, to: "192.168.50.77:80"}"#)
+        .replace(
+            "{connected: 1, endpoints: [web], seenSource: pod/default/client}",
+            "any",
+        );
+    let (_directory, lab) = write_lab(lab);
+    let case = format!("{}/policy=Cluster", lab.display());
+    let output = run(&["explain", "--kernel=host", &case]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    insta::assert_snapshot!("neighbour_awaited", explanation(&output));
+    if can_trace_drops() {
+        // The kernel drops the packet after three requests, one per second.
+        let output = run(&["explain", "--kernel=host", "--max-wait=6s", &case]);
+        let text = explanation(&output);
+        assert!(text.contains("neighbour 192.168.50.77"), "{text}");
+        assert!(text.contains("SYN out"), "{text}");
+    }
+}
+
 #[test]
 fn explain_verbose_prints_all_matches() {
     let cured = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";

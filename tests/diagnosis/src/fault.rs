@@ -236,8 +236,8 @@ impl Culprit {
     /// Policy of `xfrm` for packets to an address.
     pub(crate) fn xfrm(node: &str, destination: &str) -> Self {
         let mut made = Self::new(What::Xfrm, Some(node));
-        made.exact = alternatives(&[[destination, "xfrm*"], [destination, "ipsec"]]);
-        made.near = alternatives(&[["xfrm*"], ["ipsec"]]);
+        made.exact = alternatives(&[[destination, "xfrm*"], [destination, "ipsec*"]]);
+        made.near = alternatives(&[["xfrm*"], ["ipsec*"]]);
         made
     }
 

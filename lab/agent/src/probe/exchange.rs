@@ -78,8 +78,8 @@ impl ExchangeResult {
 
     /// Creates the result of an exchange whose first packet the kernel rejected because of the
     /// network.
-    pub(crate) fn rejected(error: io::Error) -> Self {
-        Self::without_answer(verdict_from_error(&error), None, Some(error))
+    pub(crate) fn rejected(local: Option<SocketAddr>, error: io::Error) -> Self {
+        Self::without_answer(verdict_from_error(&error), local, Some(error))
     }
 }
 
@@ -103,9 +103,11 @@ impl Exchange {
         }
     }
 
-    /// Creates an exchange whose first packet the kernel rejected because of the network.
-    pub(crate) fn rejected(error: io::Error) -> Self {
-        Self::new(None, std::future::ready(ExchangeResult::rejected(error)))
+    /// Creates an exchange whose first packet the kernel rejected because of the network. `local`
+    /// is the address of a socket that was connected before.
+    pub(crate) fn rejected(local: Option<SocketAddr>, error: io::Error) -> Self {
+        let result = ExchangeResult::rejected(local, error);
+        Self::new(local, std::future::ready(result))
     }
 }
 

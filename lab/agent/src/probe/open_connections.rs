@@ -76,7 +76,7 @@ fn first_exchange(probe: &Probe, number: u32, ns: &NetNs) -> io::Result<FirstExc
     };
     let (probe, ns) = (probe.clone(), ns.clone());
     let refused = |error| -> FirstExchange {
-        let outcome = ExchangeResult::rejected(error);
+        let outcome = ExchangeResult::rejected(None, error);
         Box::pin(std::future::ready((None, outcome)))
     };
     Ok(match probe.protocol {

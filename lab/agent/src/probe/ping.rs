@@ -40,14 +40,15 @@ pub(crate) fn start(probe: &Probe) -> io::Result<Exchange> {
         socket.bind(&SocketAddr::new(address, 0).into())?;
     }
     let payload = probe.bytes.map_or(DEFAULT_PAYLOAD_BYTES, payload::to_size);
-    let sent = socket
-        .connect(&target.into())
-        .and_then(|()| socket.send(&request(peer, 1, payload)).map(drop));
-    if let Err(error) = sent {
-        return Ok(Exchange::rejected(error));
+    if let Err(error) = socket.connect(&target.into()) {
+        return Ok(Exchange::rejected(None, error));
     }
+    let sent = socket.send(&request(peer, 1, payload));
     let socket = UdpSocket::from_std(socket.into())?;
     let (local, probe) = (socket.local_addr().ok(), probe.clone());
+    if let Err(error) = sent {
+        return Ok(Exchange::rejected(local, error));
+    }
     Ok(Exchange::new(local, async move {
         let next = |number| request(peer, number, payload);
         datagrams::exchange(&socket, &probe, 1, next, |_| true).await

@@ -44,7 +44,7 @@ pub(crate) fn start(probe: &Probe, connection: u32, ns: &NetNs) -> io::Result<Ex
             }
             exchange(&mut stream, request, max_wait).await
         }),
-        Err(error) => Exchange::rejected(error),
+        Err(error) => Exchange::rejected(None, error),
     })
 }
 

@@ -13,21 +13,17 @@ use svclab_model::plan::Probe;
 
 /// Sends the first datagram from the namespace of the calling thread. `ports` are the ports of its lab.
 pub(crate) fn start(probe: &Probe, connection: u32, ports: &Ports) -> io::Result<Exchange> {
-    let opened = ports.open_socket(probe, || connect(probe, connection))?;
-    let sent = opened.and_then(|socket| {
-        socket.send(&payload::next_datagram(probe.bytes))?;
-        Ok(socket)
-    });
-    match sent {
-        Ok(socket) => {
-            let socket = UdpSocket::from_std(socket.into())?;
-            let (local, probe) = (socket.local_addr().ok(), probe.clone());
-            Ok(Exchange::new(local, async move {
-                exchange(&socket, &probe, 1).await
-            }))
-        }
-        Err(error) => Ok(Exchange::rejected(error)),
-    }
+    let socket = match ports.open_socket(probe, || connect(probe, connection))? {
+        Ok(socket) => socket,
+        Err(error) => return Ok(Exchange::rejected(None, error)),
+    };
+    let sent = socket.send(&payload::next_datagram(probe.bytes));
+    let socket = UdpSocket::from_std(socket.into())?;
+    let (local, probe) = (socket.local_addr().ok(), probe.clone());
+    Ok(match sent {
+        Ok(_) => Exchange::new(local, async move { exchange(&socket, &probe, 1).await }),
+        Err(error) => Exchange::rejected(local, error),
+    })
 }
 
 /// Opens a socket connected to the probe's target, without sending a datagram. The inner error

@@ -215,10 +215,22 @@ fn unresolved_neighbour_end(
     packet: &FollowedPacket<'_>,
 ) -> Option<PathEnd> {
     let hop = packet.hops.last()?;
-    let unresolved = evidence.unresolved.get(&hop.namespace)?;
     let to = hop.after.destination.ip();
+    unresolved_next_hop(plan, evidence, &hop.namespace, to).map(PathEnd::Waiting)
+}
+
+/// Returns the neighbour to which a namespace sends packets to an address, if its hardware address
+/// was still unknown.
+#[must_use]
+pub fn unresolved_next_hop(
+    plan: &Plan,
+    evidence: &StageEvidence,
+    namespace: &str,
+    to: IpAddr,
+) -> Option<IpAddr> {
+    let unresolved = evidence.unresolved.get(namespace)?;
     let route = plan
-        .namespace(&hop.namespace)?
+        .namespace(namespace)?
         .routes
         .iter()
         .filter(|route| route.to.contains(to))
@@ -226,7 +238,7 @@ fn unresolved_neighbour_end(
     let next = |neighbour: &&IpAddr| {
         **neighbour == to || route.is_some_and(|route| route.via == Some(**neighbour))
     };
-    unresolved.iter().find(next).copied().map(PathEnd::Waiting)
+    unresolved.iter().find(next).copied()
 }
 
 /// Whether the kernel discarded a packet that needed no further processing. Examples are a FIN

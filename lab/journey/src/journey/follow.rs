@@ -8,7 +8,7 @@ use super::followed::FollowedPacket;
 use super::hop::MatchIndex;
 use super::packet_index::PacketIndex;
 use super::rules::RuleIndex;
-use super::sighting;
+use super::sighting::{self, PacketId};
 use super::track::tracks;
 use super::{Journey, PacketHeader, PacketPath, PathEnd};
 use svclab_model::evidence::{AddressPair, Attempt, StageEvidence};
@@ -35,6 +35,18 @@ pub fn journeys(plan: &Plan, probes: &[Probe], evidence: &StageEvidence) -> Vec<
             .map_or(0, |drop| drop.time);
         let packet = FollowedPacket::from_matches(&connections, namespace, identity, time, visit);
         packets.extend(packet);
+    }
+    let known: HashSet<PacketId> = packets
+        .iter()
+        .map(|packet| packet.identity.without_data())
+        .collect();
+    // A packet that its own kernel dropped, and that met no rule, is in no capture and no trace.
+    for ((namespace, identity), dropped) in &drops {
+        if !known.contains(identity) {
+            packets.extend(dropped.iter().filter_map(|dropped| {
+                FollowedPacket::from_drop(&connections, namespace, *identity, dropped)
+            }));
+        }
     }
     // A packet without a time comes last.
     packets.sort_by_key(|packet| packet.time.checked_sub(1).unwrap_or(u64::MAX));

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 
 use super::connection_index::ConnectionIndex;
 use super::hop::{MatchIndex, build_hop};
-use super::sighting::{PacketId, Sighting};
+use super::sighting::{self, PacketId, Sighting};
 use super::track::{Kind, PacketTrack};
-use super::{Hop, RoutingLoop, RuleMatch};
-use svclab_model::evidence::AddressPair;
+use super::{Hop, Rewrite, RoutingLoop, RuleMatch};
+use crate::packet::{Frame, Payload};
+use svclab_model::evidence::{AddressPair, DroppedPacket};
 
 /// A packet and its hops, not yet assigned to an attempt.
 pub(super) struct FollowedPacket<'s> {
@@ -77,6 +78,38 @@ impl<'s> FollowedPacket<'s> {
             code: None,
             quoted: None,
             hops: vec![build_hop(connections, namespace, &[], matches)?],
+            routing_loop: None,
+            last: None,
+        })
+    }
+
+    /// Builds a packet that only the report of its drop shows. `None` if the report has no addresses.
+    pub(super) fn from_drop<'e>(
+        connections: &ConnectionIndex<'e>,
+        namespace: &'e str,
+        identity: PacketId,
+        dropped: &DroppedPacket,
+    ) -> Option<Self> {
+        let frame = Frame::from_ip(&dropped.packet)?;
+        let frame = frame.inner.as_deref().unwrap_or(&frame);
+        let after = sighting::flow(frame);
+        let is_reply = frame.payload == Payload::Pong;
+        let before = connections.before_sent(namespace, after, is_reply);
+        let before = before.unwrap_or(after);
+        Some(Self {
+            identity,
+            time: dropped.time,
+            kind: Kind::from_payload(identity.payload()),
+            code: frame.code,
+            quoted: frame.quoted.as_deref().map(sighting::flow),
+            hops: vec![Hop {
+                namespace: namespace.to_owned(),
+                crossings: Vec::new(),
+                before,
+                after,
+                rewritten: (before != after).then_some(Rewrite::Conntrack),
+                matches: Vec::new(),
+            }],
             routing_loop: None,
             last: None,
         })

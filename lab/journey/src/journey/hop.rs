@@ -124,8 +124,11 @@ pub(super) fn build_hop<'e>(
         (_, step) => {
             let sent = last.filter(|last| last.out).map(|last| last.flow);
             let reply = first.is_some_and(|first| first.frame.payload == Payload::Pong);
-            let set_out = sent.and_then(|left| connections.before_sent(namespace, left, reply));
-            set_out.or(step.map(|step| step.flow)).or(sent)?
+            let step = step.map(|step| step.flow);
+            // A packet that no interface carried may have met its first rule after the rewrite.
+            let left = sent.or(step.filter(|_| first.is_none()));
+            let set_out = left.and_then(|left| connections.before_sent(namespace, left, reply));
+            set_out.or(step).or(sent)?
         }
     };
     let after = match (last, matches.last()) {

@@ -22,6 +22,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+pub use ends::unresolved_next_hop;
 pub use follow::journeys;
 pub use hop::ingress_interface;
 pub use track::Kind;

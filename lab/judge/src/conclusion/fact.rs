@@ -15,6 +15,7 @@ use super::service_reasons::{
 use crate::address_book::AddressBook;
 use crate::deviation::Deviation;
 use svclab_journey::journey::Kind;
+use svclab_model::evidence::AddressPair;
 
 /// Fact about the packets of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +27,14 @@ use svclab_journey::journey::Kind;
 pub enum Fact {
     /// No packet of the connection was captured.
     NothingCaptured,
+    /// No packet of the connection was captured: the source waited for the hardware address of its
+    /// next hop.
+    NeighbourAwaited {
+        /// Namespace of the source.
+        namespace: String,
+        /// Address of the next hop.
+        neighbour: IpAddr,
+    },
     /// The kernel of the source rejected the connection before it sent a packet.
     NothingSent {
         /// Namespace of the source.
@@ -150,6 +159,19 @@ pub enum Fact {
         service: String,
         /// Reason for the missing translation.
         reason: UntranslatedReason,
+    },
+    /// A node translated a request by a conntrack entry that existed before the first packet.
+    TranslatedByEntry {
+        /// Namespace of the node.
+        namespace: String,
+        /// Address of the service.
+        destination: NamedAddress,
+        /// Address after translation.
+        server: NamedAddress,
+        /// Addresses of the entry in request direction.
+        original: AddressPair,
+        /// Addresses of the expected reply.
+        reply: AddressPair,
     },
     /// A node replaced the source address of a request.
     Masqueraded {
@@ -306,6 +328,7 @@ impl Fact {
         matches!(
             self,
             Self::NothingCaptured
+                | Self::NeighbourAwaited { .. }
                 | Self::NothingSent { .. }
                 | Self::Reached { .. }
                 | Self::Rejected { .. }

@@ -31,7 +31,9 @@ use drop_table::UNSPECIFIED;
 use icmp_meaning::icmp_meaning;
 use kept_source::kept_sources;
 use last_hop::{LastHop, unsent_route};
-use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd, ingress_interface};
+use svclab_journey::journey::{
+    Hop, Journey, Kind, PacketPath, PathEnd, ingress_interface, unresolved_next_hop,
+};
 use svclab_model::evidence::{AddressPair, StageEvidence};
 
 pub use cause::Cause;
@@ -226,16 +228,22 @@ impl Conclusion<'_> {
     /// Returns the fact about an attempt without any packet.
     fn unsent(&self) -> Fact {
         let journey = self.journey;
-        if journey.addresses.is_some() {
-            return Fact::NothingCaptured;
-        }
         let error = journey.error.clone();
-        // Errors of destinations without a route, and of unreachable, prohibit and blackhole routes
-        // (Linux v6.12, `net/ipv4/fib_semantics.c`, `fib_props`).
         let has_number = |number: u32| {
             let end = format!("(os error {number})");
             error.as_ref().is_some_and(|error| error.ends_with(&end))
         };
+        // Rules that drop a packet in OUTPUT let `send` of a connected socket fail with EPERM.
+        if let Some(called) = journey.addresses.filter(|_| !has_number(1)) {
+            let to = called.destination.ip();
+            let next_hop = unresolved_next_hop(self.book.plan(), self.evidence, &journey.from, to);
+            return next_hop.map_or(Fact::NothingCaptured, |neighbour| Fact::NeighbourAwaited {
+                namespace: journey.from.clone(),
+                neighbour,
+            });
+        }
+        // Errors of destinations without a route, and of unreachable, prohibit and blackhole routes
+        // (Linux v6.12, `net/ipv4/fib_semantics.c`, `fib_props`).
         let is_by_route = [101, 113, 13, 22].into_iter().any(has_number);
         Fact::NothingSent {
             namespace: journey.from.clone(),

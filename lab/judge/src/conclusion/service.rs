@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::rules::{RuleReference, marking_jump};
 use super::service_reasons::{MasqueradeOption, ServicePolicy, UntranslatedReason};
 use super::{Conclusion, Fact, KeptSourceReason};
-use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, RuleMatch};
+use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, Rewrite, RuleMatch};
 use svclab_model::evidence::ConntrackEntry;
 use svclab_model::plan::NFTABLES_TABLE;
 use svclab_planner::cluster::{FABRIC, INTERNET, Node};
@@ -26,6 +26,7 @@ impl Conclusion<'_> {
     ) -> Vec<Fact> {
         let mut facts: Vec<Fact> = self.balanced(request).into_iter().collect();
         facts.extend(self.untranslated(request));
+        facts.extend(self.translated_by_entry(request));
         facts.extend(self.endpoint_facts(request));
         if let Some(reply) = reply {
             facts.extend(self.unmasqueraded(request, reply));
@@ -109,7 +110,26 @@ impl Conclusion<'_> {
         nodes.find(|node| node.name == hop.namespace)
     }
 
-    /// Returns the first node that a request to a service left with the address of the service.
+    /// Returns the first node that translated a request by an entry from before its first packet.
+    fn translated_by_entry(&self, request: &PacketPath) -> Option<Fact> {
+        request.hops.iter().find_map(|hop| {
+            let is_rewritten = hop.rewritten == Some(Rewrite::Conntrack)
+                && hop.before.destination != hop.after.destination;
+            self.node(hop).filter(|_| is_rewritten)?;
+            let entry = self.older_entry(hop)?;
+            Some(Fact::TranslatedByEntry {
+                namespace: hop.namespace.clone(),
+                destination: self.named(hop.before.destination),
+                server: self.named(hop.after.destination),
+                original: entry.original,
+                reply: entry.reply,
+            })
+        })
+    }
+
+    /// Returns the first node that did not translate a request to a service: the request left it
+    /// with the address of the service, or a rule dropped it, which rules for packets with such
+    /// addresses do.
     fn untranslated(&self, request: &PacketPath) -> Option<Fact> {
         let (node, hop) = request
             .hops
@@ -117,7 +137,8 @@ impl Conclusion<'_> {
             .find_map(|hop| Some((self.node(hop)?, hop)))?;
         let to = hop.before.destination;
         let has_left = hop.crossings.last().is_some_and(|seen| seen.out);
-        if hop.after.destination != to || !has_left {
+        let is_dropped = request.end == PathEnd::DroppedByRule && self.older_entry(hop).is_some();
+        if hop.after.destination != to || !(has_left || is_dropped) {
             return None;
         }
         let (service, _) = self.service(to, request.kind)?;
@@ -234,13 +255,24 @@ impl Conclusion<'_> {
         step.chain == "POSTROUTING" || hook() == Some("postrouting")
     }
 
-    /// Returns a conntrack entry for the request whose reply comes from another address than the
-    /// destination of the request, although no rule translated the request.
+    /// Returns a conntrack entry for the request that existed before it: the reply comes from
+    /// another address than the destination of the request, although no rule translated the
+    /// request, or the request met a rule of DNAT, which did not apply.
     fn older_entry(&self, hop: &Hop) -> Option<&ConntrackEntry> {
+        let is_dnat = |step: &RuleMatch| {
+            let is_nft = || {
+                step.rule
+                    .as_deref()
+                    .is_some_and(|rule| rule.contains("dnat to "))
+            };
+            step.target.as_deref() == Some("DNAT") || is_nft()
+        };
+        let has_no_effect = hop.before.destination == hop.after.destination;
+        let is_ignored = has_no_effect && hop.matches.iter().any(is_dnat);
         self.evidence.conntrack.iter().find(|entry| {
             entry.namespace == hop.namespace
                 && entry.original == hop.before
-                && entry.reply.source != entry.original.destination
+                && (is_ignored || entry.reply.source != entry.original.destination)
         })
     }
 

@@ -7,7 +7,7 @@ use crate::mode::Mode;
 
 const AREA: &str = "kernel settings";
 
-pub(super) const KINDS: [Kind; 25] = [
+pub(super) const KINDS: [Kind; 26] = [
     kind("sysctl-rp-filter", AREA, Mode::ALL, rp_filter),
     kind("sysctl-ip-forward", AREA, Mode::ALL, |draw| {
         sysctl(draw, "net.ipv4.ip_forward", "0")
@@ -71,6 +71,7 @@ pub(super) const KINDS: [Kind; 25] = [
     kind("xfrm-block", AREA, Mode::ALL, xfrm),
     kind("conntrack-stale-udp", AREA, Mode::ALL, stale_udp),
     kind("conntrack-stale-tcp", AREA, Mode::ALL, stale_tcp),
+    kind("conntrack-untranslated", AREA, Mode::ALL, untranslated),
 ];
 
 fn sysctl(draw: &mut Draw<'_>, name: &str, value: &str) -> Drawn {
@@ -159,13 +160,37 @@ fn xfrm(draw: &mut Draw<'_>) -> Drawn {
 
 /// Adds an entry for each source port of the node's connections to a service. The entries rewrite
 /// to an endpoint that no longer exists.
-fn stale(draw: &mut Draw<'_>, protocol: &str, service: &str, port: u16, state: &str) -> Drawn {
+/// Connections of a node to a service, which differ in their source ports.
+struct Flow {
+    protocol: &'static str,
+    service: &'static str,
+    port: u16,
+    /// Option of `conntrack` for the state.
+    state: &'static str,
+}
+
+const UDP: Flow = Flow {
+    protocol: "udp",
+    service: "dns",
+    port: 53,
+    state: "",
+};
+
+const TCP: Flow = Flow {
+    protocol: "tcp",
+    service: "db",
+    port: 80,
+    state: "--state SYN_SENT",
+};
+
+/// Inserts a conntrack entry for each source port. `end` returns the options that determine the
+/// reply, and the address that the entry shows, from the addresses of the node and the service.
+fn insert_entries(
+    draw: &mut Draw<'_>,
+    flow: &Flow,
+    end: impl Fn(&mut Draw<'_>, &str, &str) -> (String, String),
+) -> Drawn {
     let node = draw.client_node()?;
-    let source = node
-        .addresses()
-        .into_iter()
-        .find(|(_, device)| device == "flannel.1");
-    let source = source.map_or_else(String::new, |(address, _)| address.replace("/32", ""));
     let node_address = node
         .addresses()
         .into_iter()
@@ -173,31 +198,56 @@ fn stale(draw: &mut Draw<'_>, protocol: &str, service: &str, port: u16, state: &
     let caller = node_address.map_or_else(String::new, |(address, _)| address.replace("/24", ""));
     let services = draw.state.objects("Service");
     let address = services
-        .filter(|object| object["metadata"]["name"] == service)
+        .filter(|object| object["metadata"]["name"] == flow.service)
         .find_map(|object| object["spec"]["clusterIP"].as_str())
         .ok_or("the lab lacks the service")?;
-    let gone = format!("10.244.2.{}", 200 + draw.random.below(50));
+    let name = node.name.clone();
+    let (reply, shown) = end(draw, &caller, address);
+    let Flow {
+        protocol,
+        port,
+        state,
+        ..
+    } = flow;
     let command = format!(
         "sh -c 'for port in $(seq 40000 40499); do conntrack -I -p {protocol} -s {caller} -d {address} \
-         --sport $port --dport {port} -r {gone} -q {source} --reply-port-src {port} \
-         --reply-port-dst $port -t 600 {state} || exit; done'"
+         --sport $port --dport {port} {reply} -t 600 {state} || exit; done'"
     );
-    let mut fault = commands(
-        &node.name,
-        &[command],
-        vec![Culprit::connection(&node.name, &gone)],
-    );
-    fault.summary = format!(
-        "{}: conntrack entries of {protocol} to {address} with endpoint {gone}",
-        node.name
-    );
+    let culprits = vec![Culprit::connection(&name, &shown)];
+    let mut fault = commands(&name, &[command], culprits);
+    fault.summary = format!("{name}: conntrack entries of {protocol} to {address} ({reply})");
     Ok(fault)
 }
 
+/// Entries that translate to an endpoint that no longer exists.
+fn stale(draw: &mut Draw<'_>, flow: &Flow) -> Drawn {
+    let source = draw.client_node()?.addresses().into_iter();
+    let source = source
+        .filter(|(_, device)| device == "flannel.1")
+        .map(|(address, _)| address.replace("/32", ""))
+        .next();
+    let source = source.map_or_else(String::new, |source| format!(" --src-nat {source}"));
+    insert_entries(draw, flow, |draw, _, _| {
+        let gone = format!("10.244.2.{}", 200 + draw.random.below(50));
+        (format!("--dst-nat {gone}:{}{source}", flow.port), gone)
+    })
+}
+
 fn stale_udp(draw: &mut Draw<'_>) -> Drawn {
-    stale(draw, "udp", "dns", 53, "")
+    stale(draw, &UDP)
 }
 
 fn stale_tcp(draw: &mut Draw<'_>) -> Drawn {
-    stale(draw, "tcp", "db", 80, "--state SYN_SENT")
+    stale(draw, &TCP)
+}
+
+/// Entries from before the service had rules.
+fn untranslated(draw: &mut Draw<'_>) -> Drawn {
+    insert_entries(draw, &UDP, |_, caller, address| {
+        let ports = format!("--reply-port-src {} --reply-port-dst $port", UDP.port);
+        (
+            format!("-r {address} -q {caller} {ports}"),
+            address.to_owned(),
+        )
+    })
 }

@@ -26,6 +26,13 @@ pub(crate) fn render_facts(facts: &[Fact]) -> Vec<String> {
 fn render_fact(fact: &Fact) -> String {
     match fact {
         Fact::NothingCaptured => "no packet of the connection was captured".to_owned(),
+        Fact::NeighbourAwaited {
+            namespace,
+            neighbour,
+        } => format!(
+            "no packet of the connection was captured: {namespace} waited for the hardware address \
+             of {neighbour}"
+        ),
         Fact::NothingSent {
             namespace,
             error,
@@ -93,6 +100,7 @@ fn render_fact(fact: &Fact) -> String {
             format!("{namespace} kept source {source}{reason}")
         }
         Fact::NotTranslated { .. }
+        | Fact::TranslatedByEntry { .. }
         | Fact::Masqueraded { .. }
         | Fact::NotMasqueraded { .. }
         | Fact::Balanced { .. }

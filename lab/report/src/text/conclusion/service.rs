@@ -20,6 +20,18 @@ pub(super) fn render_service_fact(fact: &Fact) -> String {
             render_address(destination),
             describe_reason(reason)
         ),
+        Fact::TranslatedByEntry {
+            namespace,
+            destination,
+            server,
+            original,
+            reply,
+        } => format!(
+            "{namespace} translated {} to {} by the conntrack entry {original}, which existed \
+             before the packet, and expects replies {reply}; rules of NAT do not apply",
+            render_address(destination),
+            render_address(server)
+        ),
         Fact::Masqueraded {
             namespace,
             source,

@@ -42,6 +42,17 @@ fn facts_untranslated_service_gives_the_reason() {
 }
 
 #[test]
+fn facts_translation_by_older_entry_names_entry() {
+    insta::assert_snapshot!(render([Fact::TranslatedByEntry {
+        namespace: "node-1".to_owned(),
+        destination: named("10.96.0.53:53", Some("service/default/dns")),
+        server: named("10.244.2.217:53", None),
+        original: pair("10.0.0.1:40000", "10.96.0.53:53"),
+        reply: pair("10.244.2.217:53", "10.244.1.0:40000"),
+    }]), @"node-1 translated 10.96.0.53:53 (service/default/dns) to 10.244.2.217:53 by the conntrack entry 10.0.0.1:40000 > 10.96.0.53:53, which existed before the packet, and expects replies 10.244.2.217:53 > 10.244.1.0:40000; rules of NAT do not apply");
+}
+
+#[test]
 fn facts_kept_sources_give_the_reason() {
     let reasons = [
         KeptSourceReason::Returned {
