@@ -18,7 +18,7 @@ use svclab_ruleset::iptables::script::Table;
 
 /// Connections of clients to one target that have the same server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StaleRoute {
+pub struct StaleTarget {
     /// Protocol of the connections.
     pub protocol: Protocol,
     /// Address to which the clients send.
@@ -27,7 +27,7 @@ pub struct StaleRoute {
     pub server: SocketAddr,
 }
 
-impl fmt::Display for StaleRoute {
+impl fmt::Display for StaleTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             protocol,
@@ -52,36 +52,40 @@ impl NodeDump {
     /// `net/netfilter/nf_conntrack_proto_tcp.c`, `tcp_conntracks`). Connections in a zone are those
     /// of other programs, such as Open vSwitch.
     #[must_use]
-    pub fn stale_connections(&self) -> BTreeMap<StaleRoute, Vec<&Connection>> {
+    pub fn stale_connections(&self) -> BTreeMap<StaleTarget, Vec<&Connection>> {
         let connections = self.connections.iter().flatten();
         let candidates = connections.filter_map(|connection| {
-            let route = route_of(connection)?;
-            let can_be_stale = match route.protocol {
+            let target = target_of(connection)?;
+            let can_be_stale = match target.protocol {
                 Protocol::Tcp => connection.is_unreplied,
                 Protocol::Udp => true,
                 Protocol::Sctp => false,
             };
-            (can_be_stale && connection.zone == 0).then_some((route, connection))
+            (can_be_stale && connection.zone == 0).then_some((target, connection))
         });
-        let mut routes: BTreeMap<StaleRoute, Vec<&Connection>> = BTreeMap::new();
-        for (route, connection) in candidates {
-            routes.entry(route).or_default().push(connection);
+        let mut targets: BTreeMap<StaleTarget, Vec<&Connection>> = BTreeMap::new();
+        for (target, connection) in candidates {
+            targets.entry(target).or_default().push(connection);
         }
-        if routes.is_empty() {
-            return routes;
+        if targets.is_empty() {
+            return targets;
         }
         let (named, translated) = (self.named_addresses(), self.translated_targets());
-        // Without an address of the family, another program translates, or the rules were not dumped.
-        let is_known = |server: IpAddr| named.iter().any(|own| own.is_ipv4() == server.is_ipv4());
-        routes.retain(|route, _| {
-            let server = route.server.ip();
-            if route.server == route.target {
-                translated.contains(&(route.protocol, route.target))
+        let translates_to_any = self.translates_to_ranges();
+        targets.retain(|stale, _| {
+            let server = stale.server.ip();
+            if stale.server == stale.target {
+                translated.contains(&(stale.protocol, stale.target))
             } else {
-                !named.contains(&server) && is_known(server)
+                // Without an address of the family, another program translates, or the rules were
+                // not dumped. REDIRECT translates to an address of the node.
+                named.iter().any(|own| own.is_ipv4() == server.is_ipv4())
+                    && !named.contains(&server)
+                    && !self.is_own_address(server)
+                    && !translates_to_any
             }
         });
-        routes
+        targets
     }
 
     fn nat_rules(&self) -> impl Iterator<Item = &Rule> {
@@ -111,6 +115,31 @@ impl NodeDump {
         let servers = servers.flat_map(|server| server.servers.keys());
         named.extend(servers.map(SocketAddr::ip));
         named
+    }
+
+    /// Whether rules translate to prefixes or ranges of addresses.
+    fn translates_to_ranges(&self) -> bool {
+        let is_range = |text: &str| {
+            let words = text.split_ascii_whitespace();
+            let mut bounds = words.filter_map(|word| word.split_once('-'));
+            bounds.any(|(first, _)| addresses_in(first).next().is_some())
+        };
+        let tables = self.nft.iter().flat_map(|nft| &nft.tables);
+        let rules = tables
+            .flat_map(|table| &table.chains)
+            .flat_map(|chain| &chain.rules);
+        let mut native = rules.filter(|rule| rule.text.contains("dnat "));
+        self.nat_rules().any(|rule| {
+            let target = rule.target();
+            target.as_deref() == Some("NETMAP")
+                || target.as_deref() == Some("DNAT") && is_range(rule.source_text())
+        }) || native.any(|rule| rule.text.contains(" prefix ") || is_range(&rule.text))
+    }
+
+    fn is_own_address(&self, address: IpAddr) -> bool {
+        let links = self.links.iter().flat_map(|links| links.values());
+        let mut own = links.flat_map(|link| &link.addresses);
+        address.is_loopback() || own.any(|own| own.network.ip() == address)
     }
 
     /// Returns the destinations that rules of iptables and maps of nftables translate.
@@ -144,12 +173,12 @@ impl NodeDump {
     }
 }
 
-/// Returns the way of a connection. `None` for protocols without ports.
-fn route_of(connection: &Connection) -> Option<StaleRoute> {
+/// Returns the target and the server of a connection. `None` for protocols without ports.
+fn target_of(connection: &Connection) -> Option<StaleTarget> {
     let Connection {
         original, reply, ..
     } = connection;
-    Some(StaleRoute {
+    Some(StaleTarget {
         protocol: connection.protocol?,
         target: SocketAddr::new(original.destination, original.destination_port?),
         server: SocketAddr::new(reply.source, reply.source_port?),
@@ -203,7 +232,7 @@ mod tests {
         let stale = read.dump.stale_connections();
         let lines = stale
             .iter()
-            .map(|(route, connections)| format!("{} {route}", connections.len()));
+            .map(|(target, connections)| format!("{} {target}", connections.len()));
         lines.collect::<Vec<_>>().join("\n")
     }
 
@@ -276,6 +305,35 @@ mod tests {
         1 stale TCP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
         2 stale UDP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
         ");
+    }
+
+    #[test]
+    fn stale_connections_of_other_translations_are_unknown() {
+        let nat = |target: &str| {
+            format!(
+                "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -d 10.96.0.99/32 -j DNAT \
+                 --to-destination 10.244.1.9\n-A PREROUTING -p udp -m udp --dport 53 -j {target}\nCOMMIT\n"
+            )
+        };
+        let connection = entries(&[("udp", "10.96.0.10 53", "10.244.3.7 53", "")]);
+        let found = |target: &str, address: &str| {
+            let files = [
+                ("conntrack-L", &*connection),
+                ("iptables-save", &nat(target)),
+                (
+                    "ip-addr",
+                    &format!("2: eth0: <UP> mtu 1500\n    inet {address}/24 scope global eth0\n"),
+                ),
+            ];
+            !stale(&files).is_empty()
+        };
+        assert!(found("ACCEPT", "10.0.0.1"));
+        assert!(!found("REDIRECT", "10.244.3.7"));
+        assert!(!found("NETMAP --to 10.244.3.0/24", "10.0.0.1"));
+        assert!(!found(
+            "DNAT --to-destination 10.244.3.1-10.244.3.9",
+            "10.0.0.1"
+        ));
     }
 
     #[test]

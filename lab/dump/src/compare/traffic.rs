@@ -129,10 +129,10 @@ pub(super) fn compare_connections(to: &mut Comparison<'_>) {
 }
 
 fn stale_items(dump: &NodeDump) -> Vec<ListItem> {
-    let routes = dump.stale_connections();
-    let items = routes.iter().map(|(route, connections)| {
+    let stale = dump.stale_connections();
+    let items = stale.iter().map(|(target, connections)| {
         let line = connections.first().map_or(0, |first| first.line);
-        ListItem::from_text(route.to_string(), line)
+        ListItem::from_text(target.to_string(), line)
     });
     items.collect()
 }
