@@ -31,6 +31,10 @@ pub(crate) const PAGE: &str = "index.html";
 /// Identifier of the section of a case in a page of its own.
 const ONLY_CASE: &str = "case";
 
+/// Maximum size of a case that its page holds without compression. With the capture, the page is then
+/// smaller than 300 kB.
+pub(super) const MAX_PLAIN_BYTES: usize = 250_000;
+
 /// Page of one or more runs, with the pages of their cases.
 #[derive(Debug)]
 pub(crate) struct Page {
@@ -159,11 +163,12 @@ impl Page {
                 sections.push((&case.row, section, pairing));
             }
         }
-        // A page about one case is complete without its script.
+        // A page about one case of moderate size is complete without its script.
         let only = match sections.as_slice() {
             [(_, section, _)] if self.cases.len() == 1 => Some(decompressed(section)?),
             _ => None,
         };
+        let only = only.filter(|markup| markup.len() <= MAX_PLAIN_BYTES);
         let body = html! {
             main {
                 (run::render(runs, &rows, self.answer.as_ref(), comparison))

@@ -65,6 +65,15 @@ fn page_of_one_case_is_complete_without_script() {
 }
 
 #[test]
+fn page_of_large_case_is_compressed() {
+    let mut results = fixture::results();
+    results.cases.truncate(1);
+    results.cases[0].probes[0].name = "x".repeat(page::MAX_PLAIN_BYTES);
+    let text = page(&results);
+    assert!(text.contains("application/gzip") && text.contains("noscript"));
+}
+
+#[test]
 fn page_loads_nothing_and_has_no_inline_style() {
     let results = fixture::results();
     for text in [page(&results), sections(&results)] {
