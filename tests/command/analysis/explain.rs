@@ -149,12 +149,13 @@ fn explain_nftables_mode_names_chosen_endpoint() {
 #[test]
 fn explain_entry_from_before_packet_is_named() {
     let (_directory, lab) = write_lab(include_str!("older_entries.yaml"));
-    let explained = |case: &str| {
+    let explained_with = |case: &str, wait: &str| {
         let case = format!("{}/{case}", lab.display());
-        let output = run(&["explain", "--kernel=host", &case]);
+        let output = run(&["explain", "--kernel=host", wait, &case]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         explanation(&output)
     };
+    let explained = |case: &str| explained_with(case, "--max-wait=3s");
     for mode in ["iptables", "nftables"] {
         let untranslated = explained(&format!("mode={mode},entries=untranslated"));
         let translated = explained(&format!("mode={mode},entries=translated"));
@@ -168,6 +169,10 @@ fn explain_entry_from_before_packet_is_named() {
             assert_eq!(count(&untranslated), 2, "{untranslated}");
         }
     }
+    // The kernel translates the addresses of the error as those of the datagram.
+    let rejected = explained_with("mode=nftables,entries=translated", "--max-wait=8s");
+    let translation = "becomes 10.96.0.53 > 192.168.1.11 by its conntrack entry";
+    assert!(rejected.contains(translation), "{rejected}");
 }
 
 /// A node without rules traces nothing, and its packet waits for a neighbour.

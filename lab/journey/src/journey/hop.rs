@@ -167,7 +167,13 @@ pub(super) fn build_hop<'e>(
         before,
         after,
         rewritten: (before != after)
-            .then(|| find_rewrite(connections, namespace, before, after, &matches)),
+            .then(|| find_rewrite(connections, namespace, before, after, &matches))
+            .map(|rewrite| match rewrite {
+                Rewrite::Unknown if quotes_tracked(connections, namespace, sightings) => {
+                    Rewrite::Conntrack
+                }
+                known => known,
+            }),
         matches,
     })
 }
@@ -187,6 +193,18 @@ fn dnat_destination(step: &RuleMatch) -> Option<SocketAddr> {
         Some(SocketAddr::new(address, step.flow.destination.port()))
     };
     destination.parse().ok().or_else(with_own_port)
+}
+
+/// Whether the packet is an ICMP error about a packet of a tracked connection: conntrack rewrites it
+/// like the packets of the connection.
+fn quotes_tracked<'e>(
+    connections: &ConnectionIndex<'e>,
+    namespace: &'e str,
+    sightings: &[&Sighting<'_>],
+) -> bool {
+    let quoted = sightings.iter().filter_map(|seen| seen.quoted);
+    let mut pairs = quoted.flat_map(|quoted| [quoted, quoted.reversed()]);
+    pairs.any(|pair| connections.rewritten(namespace, pair).is_some())
 }
 
 /// Returns what rewrote the addresses of a packet.
