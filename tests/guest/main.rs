@@ -5,6 +5,7 @@ mod alive;
 mod analysis;
 mod command;
 mod confined;
+mod drafts;
 mod evidence;
 mod programs;
 mod running;
