@@ -12,7 +12,16 @@ use crate::kernel::error::guest::GuestError;
 
 /// Lock of an entry. Released when dropped, or by the kernel when this process ends.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the open file holds the lock")] File);
+pub struct Lock(pub(super) File);
+
+/// Closing the file is not enough: a child that another thread has just created has the open file
+/// until it executes its program.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // The kernel releases the lock at the latest when the last copy is closed.
+        let _ = self.0.unlock();
+    }
+}
 
 impl Cache {
     /// Waits for the lock of an entry. Only its holder may create or remove the entry. Locks are

@@ -147,6 +147,17 @@ async fn lock_has_one_holder() {
 }
 
 #[tokio::test]
+async fn lock_dropped_is_free_although_child_has_file() {
+    let (_directory, cache) = cache();
+    let lock = cache.lock("things", "a").await.unwrap();
+    // Stands for the copy of a child before it executes its program.
+    let copy = lock.0.try_clone().unwrap();
+    drop(lock);
+    assert!(cache.try_lock("things", "a").unwrap().is_some());
+    drop(copy);
+}
+
+#[tokio::test]
 async fn lock_waits_until_holder_releases_it() {
     let (_directory, cache) = cache();
     let lock = cache.lock("things", "a").await.unwrap();
