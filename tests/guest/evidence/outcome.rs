@@ -215,8 +215,9 @@ impl RunContext {
     }
 
     /// Describes an attempt. Omits its number if chance decides between the attempts of a probe.
+    /// Health checks take turns with the attempts at virtual servers with the scheduler `rr`.
     fn describe_attempt(&self, attempt: &Attempt) -> String {
-        let number = (!self.random).then_some(attempt.index);
+        let number = (!self.random && !self.health_checks).then_some(attempt.index);
         format!(
             "exchange {} {number:?}: {} endpoint {:?} seen {:?} from {:?} error {:?}",
             attempt.probe,
