@@ -284,16 +284,25 @@ fn is_teardown(reason: &str) -> bool {
 pub(super) type DropsByPacket<'e> = HashMap<(&'e str, PacketId), Vec<&'e DroppedPacket>>;
 
 pub(super) fn index_drops(evidence: &StageEvidence) -> DropsByPacket<'_> {
+    grouped(dropped_frames(evidence).map(|(frame, drop)| {
+        let packet = PacketId::from_frame(&frame).without_data();
+        ((drop.namespace.as_str(), packet), drop)
+    }))
+}
+
+/// Returns the reported drops with their packets, without the headers of tunnels.
+pub(super) fn dropped_frames(
+    evidence: &StageEvidence,
+) -> impl Iterator<Item = (Frame, &DroppedPacket)> {
     let dropped = match &evidence.drops {
         DropEvidence::Watched { dropped, .. } => dropped.as_slice(),
         _ => &[],
     };
-    grouped(dropped.iter().filter_map(|drop| {
-        let frame = Frame::from_ip(&drop.packet)?;
-        let frame = frame.inner.as_deref().unwrap_or(&frame);
-        let packet = PacketId::from_frame(frame).without_data();
-        Some(((drop.namespace.as_str(), packet), drop))
-    }))
+    dropped.iter().filter_map(|drop| {
+        let mut frame = Frame::from_ip(&drop.packet)?;
+        let frame = frame.inner.take().map_or(frame, |inner| *inner);
+        Some((frame, drop))
+    })
 }
 
 /// Returns the end of a packet that the kernel reported as dropped.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::connection_index::ConnectionIndex;
-use super::ends::{PathEnds, index_drops};
+use super::ends::{PathEnds, dropped_frames, index_drops};
 use super::followed::FollowedPacket;
 use super::hop::MatchIndex;
 use super::packet_index::PacketIndex;
@@ -41,11 +41,11 @@ pub fn journeys(plan: &Plan, probes: &[Probe], evidence: &StageEvidence) -> Vec<
         .map(|packet| packet.identity.without_data())
         .collect();
     // A packet that its own kernel dropped, and that met no rule, is in no capture and no trace.
-    for ((namespace, identity), dropped) in &drops {
-        if !known.contains(identity) {
-            packets.extend(dropped.iter().filter_map(|dropped| {
-                FollowedPacket::from_drop(&connections, namespace, *identity, dropped)
-            }));
+    for (frame, dropped) in dropped_frames(evidence) {
+        let identity = PacketId::from_frame(&frame).without_data();
+        if !known.contains(&identity) {
+            let packet = FollowedPacket::from_drop(&connections, identity, &frame, dropped);
+            packets.push(packet);
         }
     }
     // A packet without a time comes last.

@@ -83,27 +83,25 @@ impl<'s> FollowedPacket<'s> {
         })
     }
 
-    /// Builds a packet that only the report of its drop shows. `None` if the report has no addresses.
+    /// Builds a packet that only the report of its drop shows.
     pub(super) fn from_drop<'e>(
         connections: &ConnectionIndex<'e>,
-        namespace: &'e str,
         identity: PacketId,
-        dropped: &DroppedPacket,
-    ) -> Option<Self> {
-        let frame = Frame::from_ip(&dropped.packet)?;
-        let frame = frame.inner.as_deref().unwrap_or(&frame);
+        frame: &Frame,
+        dropped: &'e DroppedPacket,
+    ) -> Self {
         let after = sighting::flow(frame);
         let is_reply = frame.payload == Payload::Pong;
-        let before = connections.before_sent(namespace, after, is_reply);
+        let before = connections.before_sent(&dropped.namespace, after, is_reply);
         let before = before.unwrap_or(after);
-        Some(Self {
+        Self {
             identity,
             time: dropped.time,
             kind: Kind::from_payload(identity.payload()),
             code: frame.code,
             quoted: frame.quoted.as_deref().map(sighting::flow),
             hops: vec![Hop {
-                namespace: namespace.to_owned(),
+                namespace: dropped.namespace.clone(),
                 crossings: Vec::new(),
                 before,
                 after,
@@ -112,7 +110,7 @@ impl<'s> FollowedPacket<'s> {
             }],
             routing_loop: None,
             last: None,
-        })
+        }
     }
 
     pub(super) fn before(&self) -> AddressPair {

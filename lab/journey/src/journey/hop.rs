@@ -167,13 +167,7 @@ pub(super) fn build_hop<'e>(
         before,
         after,
         rewritten: (before != after)
-            .then(|| find_rewrite(connections, namespace, before, after, &matches))
-            .map(|rewrite| match rewrite {
-                Rewrite::Unknown if quotes_tracked(connections, namespace, sightings) => {
-                    Rewrite::Conntrack
-                }
-                known => known,
-            }),
+            .then(|| find_rewrite(connections, namespace, sightings, before, after, &matches)),
         matches,
     })
 }
@@ -211,6 +205,7 @@ fn quotes_tracked<'e>(
 fn find_rewrite<'e>(
     connections: &ConnectionIndex<'e>,
     namespace: &'e str,
+    sightings: &[&Sighting<'_>],
     before: AddressPair,
     after: AddressPair,
     matches: &[RuleMatch],
@@ -244,7 +239,7 @@ fn find_rewrite<'e>(
     let mut to_client = connections.of_ipvs_client(namespace, after.destination);
     let is_ipvs_reply = to_client
         .any(|entry| entry.real_server == before.source && entry.virtual_server == after.source);
-    if is_ipvs_reply {
+    if is_ipvs_reply || quotes_tracked(connections, namespace, sightings) {
         Rewrite::Conntrack
     } else {
         Rewrite::Unknown

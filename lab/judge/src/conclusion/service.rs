@@ -137,7 +137,8 @@ impl Conclusion<'_> {
             .find_map(|hop| Some((self.node(hop)?, hop)))?;
         let to = hop.before.destination;
         let has_left = hop.crossings.last().is_some_and(|seen| seen.out);
-        let is_dropped = request.end == PathEnd::DroppedByRule && self.older_entry(hop).is_some();
+        let older_entry = self.older_entry(hop);
+        let is_dropped = request.end == PathEnd::DroppedByRule && older_entry.is_some();
         if hop.after.destination != to || !(has_left || is_dropped) {
             return None;
         }
@@ -154,7 +155,7 @@ impl Conclusion<'_> {
             UntranslatedReason::ProxiedAddress
         } else if let Some(reason) = self.untranslated_by_ipvs(node, service, to) {
             reason
-        } else if let Some(entry) = self.older_entry(hop) {
+        } else if let Some(entry) = older_entry {
             UntranslatedReason::Entry {
                 original: entry.original,
                 reply: entry.reply,
@@ -259,14 +260,7 @@ impl Conclusion<'_> {
     /// another address than the destination of the request, although no rule translated the
     /// request, or the request met a rule of DNAT, which did not apply.
     fn older_entry(&self, hop: &Hop) -> Option<&ConntrackEntry> {
-        let is_dnat = |step: &RuleMatch| {
-            let is_nft = || {
-                step.rule
-                    .as_deref()
-                    .is_some_and(|rule| rule.contains("dnat to "))
-            };
-            step.target.as_deref() == Some("DNAT") || is_nft()
-        };
+        let is_dnat = |step: &RuleMatch| step.target.as_deref() == Some("DNAT");
         let has_no_effect = hop.before.destination == hop.after.destination;
         let is_ignored = has_no_effect && hop.matches.iter().any(is_dnat);
         self.evidence.conntrack.iter().find(|entry| {

@@ -158,8 +158,6 @@ fn xfrm(draw: &mut Draw<'_>) -> Drawn {
     Ok(commands(&node.name, &[command], vec![culprit]))
 }
 
-/// Adds an entry for each source port of the node's connections to a service. The entries rewrite
-/// to an endpoint that no longer exists.
 /// Connections of a node to a service, which differ in their source ports.
 struct Flow {
     protocol: &'static str,

@@ -25,7 +25,7 @@ const FEW_PORTS_PERCENT: usize = 95;
 /// connection only if they have its addresses and ports, or if its ports are in use for NAT.
 pub fn list_connections(plan: &Plan, dump: &NodeDump, report: &mut ReplayReport) {
     let connections = dump.connections.as_deref().unwrap_or_default();
-    let met = list_met_connections(plan, dump, connections, report);
+    let met = list_met_connections(plan, dump, report);
     list_used_ports(connections, report);
     if !connections.is_empty() && counts_connections(dump) {
         report.add_omitted(
@@ -54,12 +54,8 @@ pub fn list_connections(plan: &Plan, dump: &NodeDump, report: &mut ReplayReport)
 /// Lists the connections to which packets of probes can belong: the kernel then translates the
 /// packets as for these connections, and the rules do not decide. Returns the number of the
 /// connections.
-fn list_met_connections(
-    plan: &Plan,
-    dump: &NodeDump,
-    connections: &[Connection],
-    report: &mut ReplayReport,
-) -> usize {
+fn list_met_connections(plan: &Plan, dump: &NodeDump, report: &mut ReplayReport) -> usize {
+    let connections = dump.connections.as_deref().unwrap_or_default();
     let owners = owners_of_addresses(plan);
     let stale = dump.stale_connections();
     let stale: BTreeSet<Tuple> = stale

@@ -165,10 +165,11 @@ impl Page {
         }
         // A page about one case of moderate size is complete without its script.
         let only = match sections.as_slice() {
-            [(_, section, _)] if self.cases.len() == 1 => Some(decompressed(section)?),
+            [(_, section, _)] if self.cases.len() == 1 => {
+                Some(decompressed(section)?).filter(|markup| markup.len() <= MAX_PLAIN_BYTES)
+            }
             _ => None,
         };
-        let only = only.filter(|markup| markup.len() <= MAX_PLAIN_BYTES);
         let body = html! {
             main {
                 (run::render(runs, &rows, self.answer.as_ref(), comparison))
