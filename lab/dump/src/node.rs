@@ -89,6 +89,21 @@ pub struct File {
     pub text: String,
 }
 
+#[cfg(test)]
+impl NodeDump {
+    /// Parses files, given by their names and contents. Panics on errors.
+    pub(crate) fn from_texts(files: &[(&str, &str)]) -> Self {
+        let files = files.iter().map(|(name, text)| File {
+            name: (*name).to_owned(),
+            format: Format::from_file_name(name),
+            text: (*text).to_owned(),
+        });
+        let read = Self::parse(files.collect());
+        assert!(read.has_no_errors(), "{:?}", read.diagnostics);
+        read.dump
+    }
+}
+
 /// Result of parsing a dump: the valid part and the diagnostics.
 #[derive(Debug, Clone)]
 pub struct ParsedDump {

@@ -204,8 +204,6 @@ fn single_address(prefix: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::File;
-    use svclab_ruleset::tool::Format;
 
     /// Returns the lines of conntrack entries, as protocol, destination, server and remaining words.
     fn entries(all: &[(&str, &str, &str, &str)]) -> String {
@@ -222,14 +220,8 @@ mod tests {
 
     /// Returns the stale connections of a dump with these files.
     fn stale(files: &[(&str, &str)]) -> String {
-        let files = files.iter().map(|(name, text)| File {
-            name: (*name).to_owned(),
-            format: Format::from_file_name(name),
-            text: (*text).to_owned(),
-        });
-        let read = NodeDump::parse(files.collect());
-        assert!(read.has_no_errors(), "{:?}", read.diagnostics);
-        let stale = read.dump.stale_connections();
+        let dump = NodeDump::from_texts(files);
+        let stale = dump.stale_connections();
         let lines = stale
             .iter()
             .map(|(target, connections)| format!("{} {target}", connections.len()));
@@ -255,26 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn stale_connections_of_iptables_go_to_unnamed_servers() {
+    fn stale_connections_of_iptables_and_nftables_go_to_unnamed_servers() {
         let v4 = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m udp \
                   --dport 53 -j DNAT --to-destination 10.244.1.9:53\nCOMMIT\n";
         let v6 = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d fd00:96::a/128 -p udp -m udp \
                   --dport 53 -j DNAT --to-destination [fd00:244::9]:53\nCOMMIT\n";
-        let files = [
-            ("conntrack-L", &*all_kinds()),
-            ("iptables-save", v4),
-            ("ip6tables-save", v6),
-        ];
-        insta::assert_snapshot!(stale(&files), @r"
-        1 stale TCP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
-        1 stale UDP connections to 10.96.0.10:53: not translated, although rules translate 10.96.0.10:53
-        2 stale UDP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
-        1 stale UDP connections to [fd00:96::a]:53: they go to [fd00:244::7]:53, which no rule names
-        ");
-    }
-
-    #[test]
-    fn stale_connections_of_nftables_go_to_unnamed_servers() {
         let rules = "table ip kube-proxy {
 	map service-ips {
 		type ipv4_addr . inet_proto . inet_service : verdict
@@ -288,13 +265,15 @@ mod tests {
 	}
 }
 ";
-        let files = [("conntrack-L", &*all_kinds()), ("nft", rules)];
-        insta::assert_snapshot!(stale(&files), @r"
+        let connections = ("conntrack-L", &*all_kinds());
+        let iptables = stale(&[connections, ("iptables-save", v4), ("ip6tables-save", v6)]);
+        insta::assert_snapshot!(iptables, @r"
         1 stale TCP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
         1 stale UDP connections to 10.96.0.10:53: not translated, although rules translate 10.96.0.10:53
         2 stale UDP connections to 10.96.0.10:53: they go to 10.244.3.7:53, which no rule names
         1 stale UDP connections to [fd00:96::a]:53: they go to [fd00:244::7]:53, which no rule names
         ");
+        assert_eq!(stale(&[connections, ("nft", rules)]), iptables);
     }
 
     #[test]

@@ -97,20 +97,8 @@ fn link_mac(link: &Link) -> Option<Mac> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::node::File;
     use super::*;
     use svclab_ruleset::tool::Format;
-
-    fn dump(files: &[(&str, &str)]) -> NodeDump {
-        let files = files.iter().map(|(name, text)| File {
-            name: (*name).to_owned(),
-            format: Format::from_file_name(name),
-            text: (*text).to_owned(),
-        });
-        let read = NodeDump::parse(files.collect());
-        assert!(read.has_no_errors(), "{:?}", read.diagnostics);
-        read.dump
-    }
 
     const LINKS: &str = "\
 2: cni0: <BROADCAST,MULTICAST,UP> mtu 1500
@@ -125,7 +113,7 @@ mod tests {
 
     #[test]
     fn static_neighbours_omit_entries_of_the_kernel() {
-        let dump = dump(&[
+        let dump = NodeDump::from_texts(&[
             ("ip-addr", LINKS),
             (
                 "ip-neigh",
@@ -155,7 +143,7 @@ mod tests {
 
     #[test]
     fn static_forwarding_omits_entries_of_the_kernel() {
-        let dump = dump(&[
+        let dump = NodeDump::from_texts(&[
             ("ip-addr", LINKS),
             (
                 "bridge-fdb",
@@ -183,11 +171,11 @@ mod tests {
         let details = "3: veth1@if3: <UP> mtu 1500 master cni0\n    veth\n    bridge_slave state forwarding isolated on\n";
         let ports = "3: veth1@if3: <UP> mtu 1500 master cni0 state forwarding priority 32 cost 2\n\
                      4: veth2@if3: <UP> mtu 1500 master cni0 state blocking priority 32 cost 2\n";
-        let both = dump(&[("ip-link", details), ("bridge-link", ports)]);
+        let both = NodeDump::from_texts(&[("ip-link", details), ("bridge-link", ports)]);
         let found = both.bridge_ports().unwrap();
         assert!(found["veth1"].is_on("isolated"));
         assert_eq!(found["veth2"].setting("state"), "blocking");
-        let one = dump(&[("ip-link", details)]);
+        let one = NodeDump::from_texts(&[("ip-link", details)]);
         assert_eq!(one.bridge_ports().unwrap().len(), 1);
         assert!(one.has(Format::BridgePorts));
         assert_eq!(NodeDump::default().bridge_ports(), None);

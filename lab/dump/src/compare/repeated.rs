@@ -170,23 +170,12 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::super::compare;
-    use crate::node::{File, NodeDump};
-    use svclab_ruleset::tool::Format;
+    use crate::node::NodeDump;
 
     /// Parses a dump with the rules of the table `filter`, as iptables-save and nft print them.
     fn dump(saved: &str, listed: &str) -> NodeDump {
-        let files = [
-            ("iptables-save", format!("*filter\n{saved}COMMIT\n")),
-            ("nft", listed.to_owned()),
-        ];
-        let files = files.map(|(name, text)| File {
-            name: name.to_owned(),
-            format: Format::from_file_name(name),
-            text,
-        });
-        let read = NodeDump::parse(files.into());
-        assert!(read.has_no_errors(), "{:?}", read.diagnostics);
-        read.dump
+        let saved = format!("*filter\n{saved}COMMIT\n");
+        NodeDump::from_texts(&[("iptables-save", &saved), ("nft", listed)])
     }
 
     const SAVED: &str = ":FORWARD ACCEPT [0:0]\n:A - [0:0]\n-A FORWARD -j A\n";

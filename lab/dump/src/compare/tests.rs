@@ -1,19 +1,11 @@
 //! Tests that insignificant differences are ignored and significant ones are reported.
 
-use super::super::node::{File, NodeDump};
+use super::super::node::NodeDump;
 use super::compare;
 
 /// Returns the number of differences between two files with the same name.
 fn differences(name: &str, first: &str, second: &str) -> usize {
-    let read = |text: &str| {
-        let read = NodeDump::parse(vec![File {
-            name: name.to_owned(),
-            format: super::Format::from_file_name(name),
-            text: text.to_owned(),
-        }]);
-        assert!(read.has_no_errors(), "{text}: {:?}", read.diagnostics);
-        read.dump
-    };
+    let read = |text: &str| NodeDump::from_texts(&[(name, text)]);
     compare(&read(first), &read(second)).len()
 }
 
@@ -442,16 +434,7 @@ fn compare_stale_connections_reports_each_target_once() {
                  dst=10.244.1.5 sport=53 dport={port} mark=0 use=1\n"
             )
         });
-        let files = [
-            ("conntrack-L", lines.concat()),
-            ("iptables-save", rules.to_owned()),
-        ];
-        let files = files.map(|(name, text)| File {
-            name: name.to_owned(),
-            format: super::Format::from_file_name(name),
-            text,
-        });
-        NodeDump::parse(files.into()).dump
+        NodeDump::from_texts(&[("conntrack-L", &lines.concat()), ("iptables-save", rules)])
     };
     let found = compare(&dump("10.244.1.9"), &dump("10.244.3.7"));
     let found: Vec<String> = found
