@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_connections_of_iptables_and_nftables_go_to_unnamed_servers() {
+    fn stale_connections_of_both_rule_kinds_are_equal() {
         let v4 = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m udp \
                   --dport 53 -j DNAT --to-destination 10.244.1.9:53\nCOMMIT\n";
         let v6 = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d fd00:96::a/128 -p udp -m udp \
