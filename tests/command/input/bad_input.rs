@@ -432,3 +432,37 @@ fn case_name_unknown_or_duplicate_axis_is_refused() {
     std::fs::write(&path, plain).expect("the file can be written");
     insta::assert_snapshot!(refused(&format!("{}/a=b", path.display())));
 }
+
+#[test]
+fn node_with_more_pods_than_bridge_ports_is_refused() {
+    let text = good_lab_with("podCIDR: 10.244.1.0/24", "podCIDR: 10.244.0.0/20");
+    let many = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: many}\nspec:\n  \
+                replicas: 1022\n  selector: {matchLabels: {app: many}}\n  template:\n    \
+                metadata: {labels: {app: many}}\n    spec: {containers: [{name: many}]}\n";
+    insta::assert_snapshot!(run_lab(format!("{text}\n{many}"), 2));
+}
+
+#[test]
+fn subnet_with_more_nodes_than_bridge_ports_is_refused() {
+    let names: Vec<String> = (0..1023).map(|number| format!("extra-{number}")).collect();
+    let subnets: String = names
+        .iter()
+        .map(|name| format!("    {name}: {{subnet: 192.168.48.0/20}}\n"))
+        .collect();
+    let fabric = "  fabric: {type: switched}\n  nodes:\n    node-1:\n      \
+                  subnet: 192.168.48.0/20\n      leftovers: {iptables: []}\n";
+    let text = good_lab_with(
+        "  nodes:\n    node-1:\n      leftovers: {iptables: []}\n",
+        &format!("{fabric}{subnets}"),
+    );
+    let nodes: String = (0..1023)
+        .map(|number| {
+            let (third, fourth) = (52 + number / 200, 1 + number % 200);
+            format!(
+                "\n---\n{{apiVersion: v1, kind: Node, metadata: {{name: extra-{number}}}, status: \
+                 {{addresses: [{{type: InternalIP, address: 192.168.{third}.{fourth}}}]}}}}"
+            )
+        })
+        .collect();
+    insta::assert_snapshot!(run_lab(format!("{text}{nodes}"), 2));
+}

@@ -211,3 +211,84 @@ fn imported_lab_with_routed_pods_passes() {
         );
     }
 }
+
+/// Returns the objects of a cluster with these families, with external IPs of both of them.
+fn objects_of_families(families: &[&str]) -> String {
+    let list = |v4: &str, v6: &str| {
+        let own = families.iter().map(|family| match *family {
+            "IPv4" => format!("\"{v4}\""),
+            _ => format!("\"{v6}\""),
+        });
+        own.collect::<Vec<_>>().join(", ")
+    };
+    let mut documents = Vec::new();
+    for node in 1..=2 {
+        let cidrs = list(
+            &format!("10.244.{node}.0/24"),
+            &format!("fd00:10:244:{node}::/64"),
+        );
+        let address = list(&format!("172.18.0.{node}"), &format!("fd00:172::{node}"));
+        let first = |list: &str| list.split(", ").next().unwrap_or_default().to_owned();
+        let addresses: Vec<String> = address
+            .split(", ")
+            .map(|address| format!("{{type: InternalIP, address: {address}}}"))
+            .collect();
+        documents.push(format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: node-{node}}}\nspec: {{podCIDR: {}, podCIDRs: [{cidrs}]}}\nstatus: {{addresses: [{}]}}\n",
+            first(&cidrs),
+            addresses.join(", ")
+        ));
+        let ips = list(
+            &format!("10.244.{node}.7"),
+            &format!("fd00:10:244:{node}::7"),
+        );
+        let pod_ips: Vec<String> = ips
+            .split(", ")
+        .map(|ip| format!("{{ip: {ip}}}"))
+        .collect();
+        documents.push(format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: web-{node}, namespace: shop, labels: {{app: web-{node}}}}}\nspec: {{nodeName: node-{node}, containers: [{{name: main}}]}}\nstatus: {{phase: Running, podIP: {}, podIPs: [{}]}}\n",
+            first(&ips),
+            pod_ips.join(", ")
+        ));
+        let cluster_ips = list(&format!("10.96.0.{node}"), &format!("fd00:96::{node}"));
+        let external = list(&format!("192.0.2.{node}"), &format!("2001:db8:9::{node}"));
+        let policy = if node == 1 { "Cluster" } else { "Local" };
+        documents.push(format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: web-{node}, namespace: shop}}\nspec: {{type: NodePort, clusterIP: {}, clusterIPs: [{cluster_ips}], ipFamilies: [{}], ipFamilyPolicy: PreferDualStack, externalIPs: [{external}], externalTrafficPolicy: {policy}, selector: {{app: web-{node}}}, ports: [{{port: 80, targetPort: 8080, nodePort: 3008{node}}}]}}\n",
+            first(&cluster_ips),
+            families.join(", ")
+        ));
+    }
+    documents.join("---\n")
+}
+
+#[test]
+fn imported_lab_of_each_family_passes_when_it_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for families in [
+        &["IPv4"][..],
+        &["IPv6"],
+        &["IPv4", "IPv6"],
+        &["IPv6", "IPv4"],
+    ] {
+        let name = families.join("-").to_ascii_lowercase();
+        fs::write(
+            directory.path().join("objects.yaml"),
+            objects_of_families(families),
+        )
+        .expect("written");
+        for mode in ["iptables", "nftables"] {
+            let file = format!("{name}-{mode}.yaml");
+            let import = ["import", "objects.yaml", "--mode", mode, "--output", &file];
+            let notes = text_of(directory.path(), &import, 0);
+            assert!(!notes.contains("note:"), "{notes}");
+            let text = text_of(directory.path(), &["run", "--kernel=host", &file], 0);
+            assert!(text.contains("1 passed, 0 failed, 0 errors"), "{text}");
+        }
+        let lab = fs::read_to_string(directory.path().join(format!("{name}-iptables.yaml")));
+        let lab = lab.expect("the lab");
+        let (head, _) = lab.split_once("\n---\n").expect("documents");
+        insta::assert_snapshot!(name, head);
+    }
+}

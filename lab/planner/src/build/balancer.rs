@@ -15,7 +15,7 @@ use crate::build::topology::{Port, Topology, default_destination};
 use crate::cluster::{Balancer, BalancerBackend, BalancerPort, Cluster, FABRIC, INTERNET};
 use svclab_model::plan::health::{GuardedServer, HealthRequest};
 use svclab_model::plan::{HealthCheck, LinkKind, ProbeProtocol, Server, ServerKind, VirtualServer};
-use svclab_ruleset::iptables::script::{IptablesScript, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table, TableScript};
 use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, VirtualServerKey};
 use svclab_scenario::lab::NoBackend;
 
@@ -37,8 +37,20 @@ const LINK_PREFIX: u8 = 30;
 /// Rules and virtual servers of the balancers in one namespace.
 #[derive(Debug, Default)]
 pub struct NamespaceBalancers {
-    pub script: IptablesScript,
+    pub v4: IptablesScript,
+    pub v6: IptablesScript,
     pub ipvs: Vec<VirtualServer>,
+}
+
+impl NamespaceBalancers {
+    /// Returns the table of the family of an address.
+    fn table_mut(&mut self, address: IpAddr, table: Table) -> &mut TableScript {
+        let script = match address {
+            IpAddr::V4(_) => &mut self.v4,
+            IpAddr::V6(_) => &mut self.v6,
+        };
+        script.table_mut(table)
+    }
 }
 
 /// All objects of the balancers of a cluster.
@@ -115,12 +127,7 @@ pub fn add_to_topology(topology: &mut Topology, cluster: &Cluster) {
         let Some(public) = &balancer.spec.public else {
             continue;
         };
-        for address in balancer
-            .addresses
-            .iter()
-            .chain([&public.egress])
-            .filter(|address| address.is_ipv4())
-        {
+        for address in balancer.addresses.iter().chain([&public.egress]) {
             let to = IpNetwork::from(*address);
             if !topology
                 .namespace(FABRIC)
@@ -141,11 +148,7 @@ pub fn build(cluster: &Cluster) -> BalancerObjects {
     let mut mark = FIRST_MARK;
     for balancer in &cluster.balancers {
         let mut guarded: Vec<(BalancerBackend, GuardedServer)> = Vec::new();
-        for address in balancer
-            .addresses
-            .iter()
-            .filter(|address| address.is_ipv4())
-        {
+        for address in &balancer.addresses {
             for port in &balancer.ports {
                 if let Some(retry_after) = balancer.spec.retry_after {
                     objects
@@ -153,22 +156,21 @@ pub fn build(cluster: &Cluster) -> BalancerObjects {
                         .push(layer7_server(balancer, *address, port, retry_after));
                     continue;
                 }
-                let services = services(balancer, port, &mut mark);
+                let services = services(balancer, *address, port, &mut mark);
                 let namespace = objects
                     .namespaces
                     .entry(balancer_namespace(balancer))
                     .or_default();
                 for (mark, own_address, service) in services {
-                    add_mark_rule(&mut namespace.script, *address, port, mark, own_address);
+                    add_mark_rule(namespace, *address, port, mark, own_address);
                     if !balancer.spec.keep_source {
-                        namespace.script.table_mut(Table::Nat).append(
+                        namespace.table_mut(*address, Table::Nat).append(
                             "POSTROUTING",
                             format!("-m mark --mark {mark} -j MASQUERADE"),
                         );
                     }
                     for backend in port
-                        .backends
-                        .iter()
+                        .backends_of(*address)
                         .filter(|backend| Some(backend.to.ip()) != own_address)
                     {
                         guarded.push((
@@ -195,12 +197,14 @@ pub fn build(cluster: &Cluster) -> BalancerObjects {
 /// backend's own packets. Each result has the mark, the address of that backend, and the server.
 fn services(
     balancer: &Balancer,
+    address: IpAddr,
     port: &BalancerPort,
     mark: &mut u32,
 ) -> Vec<(u32, Option<IpAddr>, VirtualServer)> {
     let mut owners: Vec<Option<IpAddr>> = vec![None];
     if balancer.spec.skip_own_source {
-        owners.extend(port.backends.iter().map(|backend| Some(backend.to.ip())));
+        let backends = port.backends_of(address);
+        owners.extend(backends.map(|backend| Some(backend.to.ip())));
     }
     owners
         .into_iter()
@@ -208,8 +212,7 @@ fn services(
             let own_mark = *mark;
             *mark += 1;
             let servers = port
-                .backends
-                .iter()
+                .backends_of(address)
                 .filter(|backend| Some(backend.to.ip()) != own_address)
                 .map(|backend| RealServer {
                     address: backend.to,
@@ -219,7 +222,7 @@ fn services(
                 .collect();
             let key = VirtualServerKey::FwMark {
                 mark: own_mark,
-                is_v6: false,
+                is_v6: address.is_ipv6(),
             };
             let service = VirtualServer {
                 key,
@@ -236,7 +239,7 @@ fn services(
 /// Adds the rule that marks the packets of a balancer. The last matching rule sets the mark, so
 /// rules for one source must follow the rule for all sources.
 fn add_mark_rule(
-    script: &mut IptablesScript,
+    namespace: &mut NamespaceBalancers,
     address: IpAddr,
     port: &BalancerPort,
     mark: u32,
@@ -245,7 +248,7 @@ fn add_mark_rule(
     let source = own_address
         .map(|own| format!("-s {own} "))
         .unwrap_or_default();
-    script.table_mut(Table::Mangle).append(
+    namespace.table_mut(address, Table::Mangle).append(
         "PREROUTING",
         format!(
             "{source}-d {address} -p {protocol} --dport {port} -j MARK --set-mark {mark}",
@@ -261,21 +264,18 @@ fn add_icmp_policy(objects: &mut BalancerObjects, balancer: &Balancer) {
     if balancer.spec.no_backend == NoBackend::Refuse || balancer.spec.retry_after.is_some() {
         return;
     }
-    let filter = objects
+    let namespace = objects
         .namespaces
         .entry(balancer_namespace(balancer))
-        .or_default()
-        .script
-        .table_mut(Table::Filter);
-    for address in balancer
-        .addresses
-        .iter()
-        .filter(|address| address.is_ipv4())
-    {
-        filter.append(
-            "OUTPUT",
-            format!("-s {address} -p icmp --icmp-type port-unreachable -j DROP"),
-        );
+        .or_default();
+    for address in &balancer.addresses {
+        let error = match address {
+            IpAddr::V4(_) => "-p icmp --icmp-type port-unreachable",
+            IpAddr::V6(_) => "-p icmpv6 --icmpv6-type port-unreachable",
+        };
+        namespace
+            .table_mut(*address, Table::Filter)
+            .append("OUTPUT", format!("-s {address} {error} -j DROP"));
     }
 }
 
@@ -287,23 +287,28 @@ fn add_security_group(objects: &mut BalancerObjects, balancer: &Balancer) {
         return;
     };
     let chain = format!("SG-{}", balancer.name.chars().take(20).collect::<String>());
-    let filter = objects
+    let namespace = objects
         .namespaces
         .entry(balancer_namespace(balancer))
-        .or_default()
-        .script
-        .table_mut(Table::Filter);
-    filter.declare_chain(&chain);
-    for allowed in group.allow.iter().filter(|allowed| allowed.is_ipv4()) {
-        filter.append(&chain, format!("-s {allowed} -j RETURN"));
+        .or_default();
+    for (is_v4, script) in [(true, &mut namespace.v4), (false, &mut namespace.v6)] {
+        if balancer.addresses.iter().all(|own| own.is_ipv4() != is_v4) {
+            continue;
+        }
+        let filter = script.table_mut(Table::Filter);
+        filter.declare_chain(&chain);
+        let allowed = group.allow.iter().filter(|own| own.is_ipv4() == is_v4);
+        for allowed in allowed {
+            filter.append(&chain, format!("-s {allowed} -j RETURN"));
+        }
+        filter.append(
+            &chain,
+            format!(
+                "-m comment --comment \"securityGroup of {}\" -j DROP",
+                balancer.name
+            ),
+        );
     }
-    filter.append(
-        &chain,
-        format!(
-            "-m comment --comment \"securityGroup of {}\" -j DROP",
-            balancer.name
-        ),
-    );
     let hook = if balancer.spec.retry_after.is_some() {
         "INPUT"
     } else {
@@ -312,7 +317,7 @@ fn add_security_group(objects: &mut BalancerObjects, balancer: &Balancer) {
     for (to, protocol) in protected_addresses(balancer) {
         // IPVS marks what it sends as untracked unless the sysctl `net.ipv4.vs.conntrack` is
         // set (Linux v6.12, `net/netfilter/ipvs/ip_vs_xmit.c`, `ip_vs_nat_send_or_cont`).
-        filter.append(
+        namespace.table_mut(to.ip(), Table::Filter).append(
             hook,
             format!(
                 "-d {} -p {protocol} --dport {} -m conntrack --ctstate NEW,UNTRACKED -j {chain}",
@@ -327,7 +332,7 @@ fn add_security_group(objects: &mut BalancerObjects, balancer: &Balancer) {
 fn protected_addresses(balancer: &Balancer) -> Vec<(SocketAddr, &str)> {
     let port_addresses = |port: &BalancerPort| -> Vec<SocketAddr> {
         if balancer.spec.retry_after.is_some() {
-            let addresses = balancer.addresses.iter().filter(|own| own.is_ipv4());
+            let addresses = balancer.addresses.iter();
             addresses
                 .map(|own| SocketAddr::new(*own, port.port))
                 .collect()
@@ -358,17 +363,9 @@ fn add_egress_nat(objects: &mut BalancerObjects, cluster: &Cluster, balancer: &B
             .chain(cluster.pod_addresses_outside(index).map(IpNetwork::from))
     });
     let sources: Vec<IpNetwork> = networks.filter(IpNetwork::is_ipv4).collect();
-    let nat = objects
-        .namespaces
-        .entry(FABRIC)
-        .or_default()
-        .script
-        .table_mut(Table::Nat);
-    for address in balancer
-        .addresses
-        .iter()
-        .filter(|address| address.is_ipv4())
-    {
+    let namespace = objects.namespaces.entry(FABRIC).or_default();
+    let nat = namespace.v4.table_mut(Table::Nat);
+    for address in &balancer.addresses {
         for source in &sources {
             nat.append(
                 "POSTROUTING",
@@ -394,7 +391,10 @@ fn layer7_server(
         protocol: ProbeProtocol::Tcp,
         port: port.port,
         kind: ServerKind::L7Proxy {
-            backends: port.backends.iter().map(|backend| backend.to).collect(),
+            backends: port
+                .backends_of(address)
+                .map(|backend| backend.to)
+                .collect(),
             retry_after,
         },
     }

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use ipnetwork::IpNetwork;
+
 use super::problem::{Problem, place};
 use super::{Node, ObjectName};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_rules::objects::{EndpointSlice, Service};
 use svclab_scenario::lab::{BalancerTarget, LoadBalancerSpec};
+use svclab_scenario::tree::PathSegment;
 
 /// A load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +37,17 @@ pub struct BalancerPort {
     pub port: u16,
     /// Protocol: `tcp`, `udp` or `sctp`.
     pub protocol: String,
-    /// Backends of the port.
+    /// Backends of the port, in the families of the balancer's addresses.
     pub backends: Vec<Backend>,
+}
+
+impl BalancerPort {
+    /// Returns the backends to which the balancer sends packets to one of its addresses: those of
+    /// the same family.
+    pub fn backends_of(&self, address: IpAddr) -> impl Iterator<Item = &Backend> {
+        let backends = self.backends.iter();
+        backends.filter(move |backend| backend.to.is_ipv4() == address.is_ipv4())
+    }
 }
 
 /// A backend of a balancer port.
@@ -102,6 +114,7 @@ pub(super) fn build_balancer(
             ),
         );
     }
+    check_families(name, spec, &addresses, inputs.nodes, problems);
     if !IPVS_SCHEDULERS.contains(&spec.scheduler.as_str()) {
         problems.push(
             Problem::in_lab(
@@ -117,7 +130,7 @@ pub(super) fn build_balancer(
         .filter_map(|port| {
             let protocol = port.protocol.name().to_owned();
             let number = port.port;
-            let backends = match spec.target {
+            let mut backends = match spec.target {
                 BalancerTarget::Pods => ready_endpoints(inputs, service, &port.name),
                 BalancerTarget::NodePort => {
                     let Some(node_port) = port.node_port else {
@@ -127,12 +140,17 @@ pub(super) fn build_balancer(
                         );
                         return None;
                     };
-                    nodes.iter().filter_map(|node| {
-                        let ip = inputs.nodes[*node].addresses.iter().find(|own| own.is_ipv4())?.ip();
-                        Some(Backend { to: SocketAddr::new(ip, node_port), node: Some(*node) })
-                    }).collect()
+                    let addresses = nodes.iter().flat_map(|node| {
+                        let own = &inputs.nodes[*node].addresses;
+                        let first = |is_v4| own.iter().find(|own| own.is_ipv4() == is_v4);
+                        let firsts = [true, false].into_iter().filter_map(first);
+                        firsts.map(|address| (address.ip(), *node))
+                    });
+                    let backend = |(ip, node)| Backend { to: SocketAddr::new(ip, node_port), node: Some(node) };
+                    addresses.map(backend).collect()
                 }
             };
+            backends.retain(|backend| addresses.iter().any(|own| own.is_ipv4() == backend.to.is_ipv4()));
             Some(BalancerPort { port: number, protocol, backends })
         })
         .collect();
@@ -144,6 +162,39 @@ pub(super) fn build_balancer(
         health_check_node_port: service.health_check_node_port,
         spec: spec.clone(),
     })
+}
+
+/// Reports IPv6 addresses for which a balancer has no way: without nodes of the family, and of
+/// public balancers, whose router has only IPv4.
+fn check_families(
+    name: &str,
+    spec: &LoadBalancerSpec,
+    addresses: &[IpAddr],
+    nodes: &[Node],
+    problems: &mut Vec<Problem>,
+) {
+    let mut report = |path: Vec<PathSegment>, message: String, help: &str| {
+        problems.push(Problem::at_path(path, message).with_help(help.to_owned()));
+    };
+    let path = |field: &str| place!["spec", "loadBalancers", name, field].to_vec();
+    let v6_address = addresses.iter().find(|address| address.is_ipv6());
+    if let Some(public) = &spec.public {
+        let egress = Some(&public.egress).filter(|egress| egress.is_ipv6());
+        if let Some(address) = egress.or(v6_address) {
+            let help = "use IPv4 addresses, or omit `public`";
+            let message = format!("a public load balancer has only IPv4, not {address}");
+            report(path("public"), message, help);
+        }
+    } else if let Some(address) = v6_address {
+        let mut node_addresses = nodes.iter().flat_map(|node| &node.addresses);
+        if !node_addresses.any(IpNetwork::is_ipv6) {
+            let help = "add an InternalIP with an IPv6 address to the nodes, or remove the \
+                        address from the `status` of the Service";
+            let message =
+                format!("the load balancer has the address {address}, but no node has IPv6");
+            report(path("service"), message, help);
+        }
+    }
 }
 
 /// Reports ports of an address that two balancers share.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::addresses;
 use super::balancer::{BalancerInputs, build_balancer, check_ports_unique};
+use super::bridge_ports::check_bridge_ports;
 use super::kube_proxy;
 use super::node::build_node;
 use super::pod::{build_pod, pod_addresses};
@@ -69,6 +70,7 @@ pub fn build(inputs: &ClusterInputs<'_>) -> Result<Cluster, Vec<Problem>> {
     addresses::check_unique_addresses(&nodes, &pods, &hosts, &services, &mut problems);
     let subnets = build_subnets(inputs.spec, &nodes, &hosts, &mut problems);
     addresses::check_disjoint_networks(&nodes, &subnets, inputs.spec, &services, &mut problems);
+    check_bridge_ports(&nodes, &pods, routes_pods, &subnets, &mut problems);
     kube_proxy::check_kube_proxies(inputs.spec, &mut problems);
     check_component_requirements(inputs.spec, &nodes, &mut problems);
     let routes = build_routes(inputs.spec, &nodes, &mut problems);

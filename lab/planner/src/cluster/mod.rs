@@ -4,6 +4,7 @@
 
 mod addresses;
 mod balancer;
+mod bridge_ports;
 mod build;
 mod kube_proxy;
 mod names;

@@ -25,5 +25,6 @@ pub use error::{KernelError, LostAgent};
 pub use guest::Guest;
 pub use host::{Host, enter};
 pub use requirements::lab_memory::NotEnoughMemory;
+pub(crate) use requirements::lab_memory::host_memory;
 pub use requirements::{MissingItem, MissingRequirements, ModuleLists, ModuleState, Modules};
 pub use retry::RunCount;

@@ -1,28 +1,15 @@
-//! Size limits of a case. They are far above any realistic lab, and low enough that a lab neither
-//! exhausts the machine's memory nor runs for a day.
+//! Size limits of a case. They are far above any realistic lab, and low enough that a lab does not
+//! run for a day. The limits of memory are the machine's, and the runner checks them.
 
 use crate::lab::LabSpec;
 use crate::lab::node::ByHand;
-use crate::objects::{MAX_PODS, Objects};
+use crate::objects::Objects;
 use crate::sink::Sink;
 use crate::yaml::tree::{Scalar, Tree, Value, shorten};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::is_control;
 use svclab_diagnostic::source::Span;
 use svclab_model::evidence::MAX_STAGES;
-
-/// Maximum number of nodes in a cluster.
-pub(crate) const MAX_NODES: usize = 256;
-
-/// Maximum number of services in a cluster.
-pub(crate) const MAX_SERVICES: usize = 5000;
-
-/// Maximum number of endpoints in all slices of a cluster.
-pub(crate) const MAX_ENDPOINTS: usize = 20_000;
-
-/// Maximum of the sum of service ports and endpoints, times the number of nodes. The kube-proxy of
-/// each node writes rules for each of them.
-pub(crate) const MAX_PROXY_ENTRIES: usize = 1_000_000;
 
 /// Maximum number of hosts outside the cluster, and of load balancers.
 pub(crate) const MAX_HOSTS: usize = 256;
@@ -219,49 +206,9 @@ fn check_command_limits(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
 
 /// Checks the counts of a cluster's objects.
 pub(crate) fn check_object_limits(objects: &Objects, tree: &Tree, sink: &mut Sink) {
-    let endpoints: usize = objects
-        .endpoint_slices
-        .iter()
-        .map(|slice| slice.value.endpoints.as_ref().map_or(0, Vec::len))
-        .sum();
-    let ports: usize = objects
-        .services
-        .iter()
-        .filter_map(|service| service.value.spec.as_ref()?.ports.as_ref())
-        .map(Vec::len)
-        .sum();
-    let span = tree.key_span("spec").unwrap_or(tree.head_span());
-    for (kind, count, max) in [
-        ("nodes", objects.nodes.len(), MAX_NODES),
-        ("pods", objects.pods.len(), MAX_PODS),
-        ("services", objects.services.len(), MAX_SERVICES),
-        ("endpoints", endpoints, MAX_ENDPOINTS),
-    ] {
-        if count > max {
-            let help = "remove objects that the lab does not need";
-            sink.push(
-                too_many(kind, count, max)
-                    .with_position(span, "")
-                    .with_help(help),
-            );
-        }
-    }
-    let proxy_entries = objects
-        .nodes
-        .len()
-        .saturating_mul(ports.saturating_add(endpoints));
-    if proxy_entries > MAX_PROXY_ENTRIES {
-        sink.push(
-            Diagnostic::error(format!(
-                "{} would each have rules for {} and {}: {proxy_entries} in total, more than \
-                 {MAX_PROXY_ENTRIES}",
-                count_noun(objects.nodes.len(), "node"),
-                count_noun(ports, "service port"),
-                count_noun(endpoints, "endpoint"),
-            ))
-            .with_position(span, "")
-            .with_help("remove nodes or services that the lab does not need"),
-        );
+    if let Some(error) = objects.size_error() {
+        let span = tree.key_span("spec").unwrap_or(tree.head_span());
+        sink.push(error.with_position(span, ""));
     }
 }
 

@@ -9,13 +9,20 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::flow_style::scalar;
 use super::objects::{imported_pods, render_objects};
-use super::reachable::{OUTSIDE, ReachableThing, Things, find_things};
+use super::reachable::{Things, find_things, outside};
 use crate::objects::{Objects, internal_addresses};
 use svclab_model::plan::Mode;
 use svclab_rules::kube_proxy::Version;
+use svclab_ruleset::Family;
 
-/// Networks for documentation (RFC 5737), one of which has the host outside the cluster.
-const OUTSIDE_ADDRESSES: [[u8; 4]; 3] = [[203, 0, 113, 9], [198, 51, 100, 9], [192, 0, 2, 9]];
+/// Addresses in networks for documentation (RFC 5737 and RFC 3849), for the hosts outside the
+/// cluster.
+const OUTSIDE_IPV4: [[u8; 4]; 3] = [[203, 0, 113, 9], [198, 51, 100, 9], [192, 0, 2, 9]];
+const OUTSIDE_IPV6: [[u16; 8]; 3] = [
+    [0x2001, 0xdb8, 9, 0, 0, 0, 0, 9],
+    [0x2001, 0xdb8, 10, 0, 0, 0, 0, 9],
+    [0x2001, 0xdb8, 11, 0, 0, 0, 0, 9],
+];
 
 /// Options for importing objects.
 #[derive(Debug, Clone)]
@@ -47,7 +54,8 @@ pub enum ImportError {
 }
 
 /// Writes a lab with the nodes, pods and services of a cluster, and a probe for each port of a
-/// service that is reachable: by its cluster IP, its node port, and its load balancer.
+/// service that is reachable: by its cluster IPs, its node port, its external IPs, and its load
+/// balancer.
 ///
 /// # Errors
 ///
@@ -61,27 +69,24 @@ pub fn import(objects: &Objects, options: &ImportOptions) -> Result<Draft, Impor
         notes.push(format!("not used: {count} of kind {kind}"));
     }
     let pods = imported_pods(objects, &mut notes);
-    let Things {
-        reachable: things,
-        balanced,
-        notes: more,
-    } = find_things(objects, &pods);
-    notes.extend(more);
-    if things.is_empty() {
+    let mut things = find_things(objects, &pods);
+    notes.append(&mut things.notes);
+    if things.reachable.is_empty() {
         return Err(ImportError::NothingReachable);
     }
-    let mut text = head(options, &things, &balanced, objects);
+    let mut text = head(options, &things, objects);
     render_objects(&mut text, objects, &pods);
     Ok(Draft { text, notes })
 }
 
 /// Writes the lab document.
-fn head(
-    options: &ImportOptions,
-    things: &[ReachableThing],
-    balanced: &BTreeMap<String, (String, bool)>,
-    objects: &Objects,
-) -> String {
+fn head(options: &ImportOptions, things: &Things, objects: &Objects) -> String {
+    let Things {
+        reachable,
+        balanced,
+        routes,
+        notes: _,
+    } = things;
     let ImportOptions { name, mode } = options;
     let nodes: Vec<&core::Node> = objects.nodes.iter().map(|node| &*node.value).collect();
     let mut text = format!(
@@ -97,13 +102,18 @@ spec:
         scalar(name),
         version(&nodes)
     );
-    text += &fabric(&nodes);
-    if things.iter().any(|thing| thing.from == OUTSIDE) {
-        let _ = write!(
-            text,
-            "  hosts:\n    {OUTSIDE}: {{address: {}/24}}\n",
-            outside_address(objects)
-        );
+    text += &fabric(&nodes, routes);
+    let families = [Family::V4, Family::V6];
+    let mut hosts = families.into_iter().filter(|family| {
+        let name = outside(*family);
+        reachable.iter().any(|thing| thing.from == name)
+    });
+    if let Some(first) = hosts.next() {
+        text += "  hosts:\n";
+        for family in [first].into_iter().chain(hosts) {
+            let (name, address) = (outside(family), outside_address(objects, family));
+            let _ = writeln!(text, "    {name}: {{address: {}}}", scalar(&address.to_string()));
+        }
     }
     if !balanced.is_empty() {
         text +=
@@ -119,11 +129,11 @@ spec:
         let _ = writeln!(text, "    {balancer}: {{service: {service}{target}}}");
     }
     text += "  probes:\n";
-    for thing in things {
+    for thing in reachable {
         let _ = writeln!(text, "    {}", thing.render_probe());
     }
     text += "  expect:\n  - when: {}\n";
-    for thing in things {
+    for thing in reachable {
         let _ = writeln!(text, "    {}: {{{}: 1}}", thing.name, thing.verdict());
     }
     text
@@ -141,8 +151,21 @@ fn version(nodes: &[&core::Node]) -> Version {
 }
 
 /// Writes the network between the nodes: switched if two of them share a subnet of 24 bits, with
-/// the subnet if they are not all in one such subnet.
-fn fabric(nodes: &[&core::Node]) -> String {
+/// the subnet if they are not all in one such subnet. `routes` has the nodes of external IPs.
+fn fabric(nodes: &[&core::Node], routes: &BTreeMap<IpAddr, String>) -> String {
+    let routes: Vec<String> = routes
+        .iter()
+        .map(|(address, node)| {
+            let prefix = if address.is_ipv4() { 32 } else { 128 };
+            let to = scalar(&format!("{address}/{prefix}"));
+            format!("{{to: {to}, via: {}}}", scalar(node))
+        })
+        .collect();
+    let routes = if routes.is_empty() {
+        String::new()
+    } else {
+        format!(", routes: [{}]", routes.join(", "))
+    };
     let addresses: Vec<_> = nodes
         .iter()
         .flat_map(|node| internal_addresses(node))
@@ -170,20 +193,18 @@ fn fabric(nodes: &[&core::Node]) -> String {
     let count = subnets.len();
     subnets.dedup();
     let why = "# Guessed from the nodes' addresses.";
-    match (subnets.len(), (8..=24).rev().find(contains_all)) {
-        (0 | 1, _) => format!("  {why}\n  fabric: {{type: switched}}\n"),
-        (different, _) if different == count => format!("  {why}\n  fabric: {{type: routed}}\n"),
-        (_, Some(prefix)) => {
-            let subnet = network(prefix).map(|network| format!(", subnet: {network}"));
-            let subnet = subnet.unwrap_or_default();
-            format!("  {why}\n  fabric: {{type: switched{subnet}}}\n")
-        }
-        (_, None) => format!("  {why}\n  fabric: {{type: switched}}\n"),
-    }
+    let (kind, subnet) = match (subnets.len(), (8..=24).rev().find(contains_all)) {
+        (0 | 1, _) => ("switched", None),
+        (different, _) if different == count => ("routed", None),
+        (_, Some(prefix)) => ("switched", network(prefix)),
+        (_, None) => ("switched", None),
+    };
+    let subnet = subnet.map_or_else(String::new, |network| format!(", subnet: {network}"));
+    format!("  {why}\n  fabric: {{type: {kind}{subnet}{routes}}}\n")
 }
 
 /// Returns the address of the host outside the cluster: one in whose network nothing else is.
-fn outside_address(objects: &Objects) -> IpAddr {
+fn outside_address(objects: &Objects, family: Family) -> IpNetwork {
     let nodes = objects.nodes.iter();
     let nodes = nodes.flat_map(|node| internal_addresses(&node.value));
     let pods = objects.pods.iter().filter_map(|pod| {
@@ -201,11 +222,17 @@ fn outside_address(objects: &Objects) -> IpAddr {
         .chain(services)
         .filter_map(|address| address.parse().ok())
         .collect();
-    let candidates = OUTSIDE_ADDRESSES.map(IpAddr::from);
-    let is_free = |candidate: &IpAddr| {
-        let network = IpNetwork::new(*candidate, 24);
-        network.is_ok_and(|network| !taken.iter().any(|address| network.contains(*address)))
+    let candidates = match family {
+        Family::V4 => OUTSIDE_IPV4.map(IpAddr::from),
+        Family::V6 => OUTSIDE_IPV6.map(IpAddr::from),
     };
-    let free = candidates.into_iter().find(is_free);
-    free.unwrap_or(candidates[0])
+    let is_free = |network: &IpNetwork| !taken.iter().any(|address| network.contains(*address));
+    let networks = candidates.map(default_subnet);
+    networks.into_iter().find(is_free).unwrap_or(networks[0])
+}
+
+/// Returns an address with the prefix length of its subnet: 24 bits for IPv4, 64 bits for IPv6.
+fn default_subnet(address: IpAddr) -> IpNetwork {
+    let prefix = if address.is_ipv4() { 24 } else { 64 };
+    IpNetwork::new(address, prefix).unwrap_or_else(|_| address.into())
 }

@@ -1,17 +1,22 @@
-//! Finds what is reachable in a cluster: each port of a service with endpoints, by its cluster IP,
-//! its node port and its load balancer.
+//! Finds what is reachable in a cluster: each port of a service with endpoints, by its cluster IPs,
+//! its node port, its external IPs and its load balancer.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::objects::ImportedPod;
 use crate::check::limits::{MAX_HOSTS, MAX_NAME, MAX_PROBES};
 use crate::objects::{Objects, internal_addresses};
 use svclab_rules::objects::{EndpointSlice, PortSpec, Service, ServiceType};
-use svclab_ruleset::Protocol;
+use svclab_ruleset::{Family, Protocol};
 
-/// Name of the host outside the cluster.
-pub(super) const OUTSIDE: &str = "outside";
+/// Returns the name of the host outside the cluster with an address of a family.
+pub(super) fn outside(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "outside",
+        Family::V6 => "outside-ipv6",
+    }
+}
 
 /// Connection that succeeds if the cluster works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +56,8 @@ pub(super) struct Things {
     /// Services with a load balancer by the balancer's name, and whether their ports have node
     /// ports.
     pub balanced: BTreeMap<String, (String, bool)>,
+    /// Nodes to which the fabric routes external IPs.
+    pub routes: BTreeMap<IpAddr, String>,
     /// Statements about services without a probe.
     pub notes: Vec<String>,
 }
@@ -141,97 +148,213 @@ struct Endpoint<'o> {
     pod: Option<&'o ImportedPod>,
 }
 
-impl<'o> Finder<'o> {
-    /// Adds the things of one port of a service.
-    fn add_port(&self, service: &Service, port: &PortSpec, found: &mut Things) {
-        let full_name = service.full_name();
-        let mut skip = |reason: &str| {
-            found.notes.push(format!(
-                "no probe of port {} of service {full_name}: {reason}",
-                port.port
-            ));
-        };
-        let is_udp = match port.protocol {
-            Protocol::Tcp => false,
-            Protocol::Udp => true,
-            Protocol::Sctp => return skip("svclab does not send SCTP"),
-        };
-        let endpoints = match self.endpoints(service, port) {
-            Ok(endpoints) if endpoints.is_empty() => return skip("it has no ready endpoint"),
-            Ok(endpoints) => endpoints,
-            Err(address) => {
-                return skip(&format!(
-                    "its endpoint {address} is no pod or node among the objects"
-                ));
-            }
-        };
+/// Port of a service, reached by addresses of one family.
+struct FamilyPort<'s, 'o> {
+    service: &'s Service,
+    port: &'s PortSpec,
+    family: Family,
+    /// Whether the family is that of the first cluster IP.
+    is_first: bool,
+    endpoints: Vec<Endpoint<'o>>,
+}
+
+impl FamilyPort<'_, '_> {
+    /// Adds a probe of the port.
+    fn add(&self, kind: &str, from: &str, to: String, found: &mut Things) {
         let Service {
             namespace, name, ..
-        } = service;
+        } = self.service;
+        let is_udp = self.port.protocol == Protocol::Udp;
         let protocol = if is_udp { "-udp" } else { "" };
-        let number = found.reachable.len() + 1;
-        let thing = |kind: &str, from: &str, to: String| ReachableThing {
-            name: short_name(
-                format!("{kind}.{namespace}.{name}.{}{protocol}", port.port),
-                number,
-            ),
+        let family = match self.family {
+            _ if self.is_first => "",
+            Family::V4 => "-ipv4",
+            Family::V6 => "-ipv6",
+        };
+        let port = self.port.port;
+        let name = format!("{kind}.{namespace}.{name}.{port}{protocol}{family}");
+        found.reachable.push(ReachableThing {
+            name: short_name(name, found.reachable.len() + 1),
             from: from.to_owned(),
             to,
             is_udp,
-        };
-        match self.client(service, &endpoints) {
-            Some(client) => {
-                let to = format!("service/{full_name}:{}", port.port);
-                found.reachable.push(thing("cluster-ip", &client, to));
-            }
-            None => skip("no pod or node can be its client"),
-        }
-        if let Some(node_port) = port.node_port {
-            let node = if service.external_local {
-                Some(endpoints[0].node)
-            } else {
-                self.nodes.first().map(|(node, _)| node.as_str())
-            };
-            if let Some(node) = node {
-                found
-                    .reachable
-                    .push(thing("node-port", OUTSIDE, format!("{node}:{node_port}")));
-            }
-        }
-        if service.ingress.is_empty() {
-            return;
-        }
-        if !service.source_ranges.is_empty() {
-            found.notes.push(format!(
-                "no probe of the load balancer of service {full_name}: loadBalancerSourceRanges \
-                 admits some sources only"
-            ));
-            return;
-        }
-        if found.balanced.len() == MAX_HOSTS {
-            found.notes.push(format!(
-                "no probe of the load balancer of service {full_name}: a lab has at most \
-                 {MAX_HOSTS} balancers"
-            ));
-            return;
-        }
-        let has_node_ports = service.ports.iter().all(|port| port.node_port.is_some());
-        let balancer = short_name(format!("{namespace}.{name}"), number);
-        found
-            .balanced
-            .insert(balancer, (full_name.clone(), has_node_ports));
-        let to = format!("lb/{full_name}:{}", port.port);
-        found.reachable.push(thing("load-balancer", OUTSIDE, to));
+        });
     }
 
-    /// Returns the ready endpoints of a port, in the family of the first cluster IP. The error is
-    /// an address that no pod or node has.
+    /// Adds a note that a way to the port has no probe.
+    fn skip(&self, reason: &str, found: &mut Things) {
+        found.notes.push(format!(
+            "no probe of port {} of service {}: {reason}",
+            self.port.port,
+            self.service.full_name()
+        ));
+    }
+
+    fn has_endpoint_on(&self, node: &str) -> bool {
+        self.endpoints.iter().any(|endpoint| endpoint.node == node)
+    }
+}
+
+impl<'o> Finder<'o> {
+    /// Adds the things of one port of a service.
+    fn add_port(&'o self, service: &Service, port: &PortSpec, found: &mut Things) {
+        for (index, address) in service.cluster_ips.iter().enumerate() {
+            let family = Family::from_ip(*address);
+            let mut reached = FamilyPort {
+                service,
+                port,
+                family,
+                is_first: index == 0,
+                endpoints: Vec::new(),
+            };
+            if port.protocol == Protocol::Sctp {
+                return reached.skip("svclab does not send SCTP", found);
+            }
+            match self.endpoints(service, port, family) {
+                Ok(endpoints) => reached.endpoints = endpoints,
+                Err(address) => {
+                    let reason =
+                        format!("its endpoint {address} is no pod or node among the objects");
+                    reached.skip(&reason, found);
+                    continue;
+                }
+            }
+            if reached.endpoints.is_empty() {
+                let reason = if index == 0 {
+                    "it has no ready endpoint".to_owned()
+                } else {
+                    format!("it has no ready endpoint of {}", family.name())
+                };
+                reached.skip(&reason, found);
+                continue;
+            }
+            self.add_cluster_ip(&reached, *address, found);
+            self.add_node_port(&reached, found);
+            self.add_external_ips(&reached, found);
+            self.add_load_balancer(&reached, found);
+        }
+    }
+
+    fn add_cluster_ip(&self, port: &FamilyPort<'_, '_>, address: IpAddr, found: &mut Things) {
+        let Some(client) = self.client(port) else {
+            return port.skip("no pod or node can be its client", found);
+        };
+        let number = port.port.port;
+        let to = if port.is_first {
+            format!("service/{}:{number}", port.service.full_name())
+        } else {
+            SocketAddr::new(address, number).to_string()
+        };
+        port.add("cluster-ip", &client, to, found);
+    }
+
+    fn add_node_port(&self, port: &FamilyPort<'_, '_>, found: &mut Things) {
+        let Some(node_port) = port.port.node_port else {
+            return;
+        };
+        let is_of_family = |address: &&IpAddr| Family::from_ip(**address) == port.family;
+        let can_answer =
+            |node: &str| !port.service.external_local || port.has_endpoint_on(node);
+        let node = self.nodes.iter().find_map(|(node, addresses)| {
+            let address = addresses.iter().find(is_of_family)?;
+            can_answer(node).then_some((node, address, addresses.first() == Some(address)))
+        });
+        let Some((node, address, is_first)) = node else {
+            let family = port.family.name();
+            return port.skip(&format!("no node can answer on {family}"), found);
+        };
+        let to = if is_first {
+            format!("{node}:{node_port}")
+        } else {
+            SocketAddr::new(*address, node_port).to_string()
+        };
+        port.add("node-port", outside(port.family), to, found);
+    }
+
+    /// Adds the external IPs of the family. The fabric routes each to a node that answers.
+    fn add_external_ips(&self, port: &FamilyPort<'_, '_>, found: &mut Things) {
+        let addresses = port.service.external_ips.iter();
+        let addresses = addresses.filter(|address| Family::from_ip(**address) == port.family);
+        let can_answer =
+            |node: &str| !port.service.external_local || port.has_endpoint_on(node);
+        for (index, address) in addresses.enumerate() {
+            let mut nodes = self.nodes.iter();
+            let owner = nodes.find(|(_, own)| own.contains(address));
+            let target = owner.map(|(node, _)| node).or(found.routes.get(address));
+            if target.is_some_and(|node| !can_answer(node)) {
+                let reason = format!("the node of external IP {address} has no endpoint");
+                port.skip(&reason, found);
+                continue;
+            }
+            if target.is_none() {
+                let mut nodes = self.nodes.iter();
+                let Some((node, _)) = nodes.find(|(node, _)| can_answer(node)) else {
+                    port.skip("no node can answer on an external IP", found);
+                    continue;
+                };
+                found.routes.insert(*address, node.clone());
+            }
+            let kind = match index {
+                0 => "external-ip".to_owned(),
+                _ => format!("external-ip-{}", index + 1),
+            };
+            let to = SocketAddr::new(*address, port.port.port).to_string();
+            port.add(&kind, outside(port.family), to, found);
+        }
+    }
+
+    fn add_load_balancer(&self, port: &FamilyPort<'_, '_>, found: &mut Things) {
+        let service = port.service;
+        let full_name = service.full_name();
+        let mut addresses = service.ingress.iter().map(|ingress| ingress.ip);
+        let Some(address) = addresses.find(|address| Family::from_ip(*address) == port.family)
+        else {
+            return;
+        };
+        let mut skip = |reason: String| {
+            let note = format!("no probe of the load balancer of service {full_name}: {reason}");
+            if !found.notes.contains(&note) {
+                found.notes.push(note);
+            }
+        };
+        if !service.source_ranges.is_empty() {
+            return skip("loadBalancerSourceRanges admits some sources only".to_owned());
+        }
+        let mut known = found.balanced.values();
+        let is_known = known.any(|(service, _)| *service == full_name);
+        if !is_known && found.balanced.len() == MAX_HOSTS {
+            return skip(format!("a lab has at most {MAX_HOSTS} balancers"));
+        }
+        let mut node_addresses = self.nodes.iter().flat_map(|(_, addresses)| addresses);
+        let has_ipv6 = node_addresses.any(IpAddr::is_ipv6);
+        if !has_ipv6 && service.ingress.iter().any(|ingress| ingress.ip.is_ipv6()) {
+            return skip("it has an IPv6 address, but no node has one".to_owned());
+        }
+        if !is_known {
+            let has_node_ports = service.ports.iter().all(|port| port.node_port.is_some());
+            let name = format!("{}.{}", service.namespace, service.name);
+            let balancer = short_name(name, found.reachable.len() + 1);
+            found
+                .balanced
+                .insert(balancer, (full_name.clone(), has_node_ports));
+        }
+        // The name of a balancer means its first address.
+        let to = if service.ingress[0].ip == address {
+            format!("lb/{full_name}:{}", port.port.port)
+        } else {
+            SocketAddr::new(address, port.port.port).to_string()
+        };
+        port.add("load-balancer", outside(port.family), to, found);
+    }
+
+    /// Returns the ready endpoints of a port in a family. The error is an address that no pod or
+    /// node has.
     fn endpoints(
         &'o self,
         service: &Service,
         port: &PortSpec,
+        family: Family,
     ) -> Result<Vec<Endpoint<'o>>, IpAddr> {
-        let is_ipv4 = service.cluster_ips.first().is_none_or(IpAddr::is_ipv4);
         let own = self.slices.iter().filter(|slice| {
             let mut ports = slice.ports.iter();
             slice.belongs_to(service)
@@ -242,7 +365,7 @@ impl<'o> Finder<'o> {
             .filter(|endpoint| endpoint.ready);
         let addresses = ready.flat_map(|endpoint| endpoint.addresses.iter().copied());
         addresses
-            .filter(|address| address.is_ipv4() == is_ipv4)
+            .filter(|address| Family::from_ip(*address) == family)
             .map(|address| self.endpoint(address).ok_or(address))
             .collect()
     }
@@ -261,18 +384,24 @@ impl<'o> Finder<'o> {
     }
 
     /// Returns a pod that can connect to the cluster IP and is no endpoint, otherwise a node.
-    fn client(&self, service: &Service, endpoints: &[Endpoint<'_>]) -> Option<String> {
-        let can_connect = |node: &str| {
-            !service.internal_local || endpoints.iter().any(|endpoint| endpoint.node == node)
+    fn client(&self, port: &FamilyPort<'_, '_>) -> Option<String> {
+        let can_connect = |node: &str, addresses: &[IpAddr]| {
+            let mut families = addresses.iter().map(|address| Family::from_ip(*address));
+            families.any(|family| family == port.family)
+                && (!port.service.internal_local || port.has_endpoint_on(node))
         };
         let is_endpoint = |pod: &ImportedPod| {
-            let mut pods = endpoints.iter().filter_map(|endpoint| endpoint.pod);
+            let mut pods = port.endpoints.iter().filter_map(|endpoint| endpoint.pod);
             pods.any(|own| own.reference() == pod.reference())
         };
         let mut pods = self.pods.iter();
-        let pod = pods.find(|pod| !pod.host_network && can_connect(&pod.node) && !is_endpoint(pod));
-        let mut nodes = self.nodes.iter().map(|(node, _)| node);
-        pod.map(ImportedPod::reference)
-            .or_else(|| nodes.find(|node| can_connect(node)).cloned())
+        let pod = pods.find(|pod| {
+            !pod.host_network && can_connect(&pod.node, &pod.ips) && !is_endpoint(pod)
+        });
+        let mut nodes = self.nodes.iter();
+        pod.map(ImportedPod::reference).or_else(|| {
+            let node = nodes.find(|(node, addresses)| can_connect(node, addresses))?;
+            Some(node.0.clone())
+        })
     }
 }

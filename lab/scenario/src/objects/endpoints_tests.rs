@@ -1,7 +1,7 @@
 //! Tests of the slices that the endpoint slice controller would write.
 
 use crate::Scenario;
-use crate::objects::Objects;
+use crate::objects::{MAX_ENDPOINTS, Objects};
 use svclab_diagnostic::source::{Source, Sources};
 
 /// Loads a lab with these documents and the nodes `node-1` and `node-2`.
@@ -285,4 +285,25 @@ fn objects_get_api_server_defaults() {
         .and_then(|s| s.value.spec.clone())
         .expect("a spec");
     insta::assert_snapshot!(serde_json::to_string(&spec).expect("JSON"), @r#"{"clusterIP":"10.96.0.1","clusterIPs":["10.96.0.1"],"externalTrafficPolicy":"Cluster","internalTrafficPolicy":"Cluster","ipFamilies":["IPv4"],"ports":[{"port":80,"protocol":"TCP","targetPort":80}],"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":10800}},"type":"NodePort"}"#);
+}
+
+#[test]
+fn endpoints_beyond_maximum_are_not_derived_and_refused() {
+    let slice = "---\n{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: wide}, \
+                 addressType: IPv4, endpoints: [";
+    let addresses = vec!["{addresses: [10.9.9.9]}"; 1000].join(", ");
+    let documents = [
+        service("selector: {app: web}, clusterIP: 10.96.0.1, ports: [{port: 80}]"),
+        pod("web", "node-1", "", "podIP: 10.244.1.5"),
+        format!("{slice}{addresses}]}}\n"),
+    ];
+    let mut objects = objects(&documents.concat());
+    assert_eq!(objects.size_error(), None);
+    assert_eq!(render_slices(&objects).len(), 1);
+    let wide = objects.endpoint_slices[0].clone();
+    objects.endpoint_slices = vec![wide; MAX_ENDPOINTS / 1000 + 1];
+    objects.update_derived_slices();
+    assert_eq!(render_slices(&objects), Vec::<String>::new());
+    let error = objects.size_error().expect("an error");
+    assert_eq!(error.message, "more than 1000000 endpoints");
 }

@@ -33,8 +33,13 @@ use crate::yaml::tree::Tree;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Sources;
 
-/// Maximum number of pods in a cluster.
-pub(crate) const MAX_PODS: usize = 4096;
+/// Maximum number of pods in a cluster. Replicas of a workload become pods, so their number is not
+/// limited by the size of the file.
+pub(crate) const MAX_PODS: usize = 65_536;
+
+/// Maximum number of endpoints in all slices of a cluster. Selectors make slices, so their number
+/// is not limited by the size of the file either. The value is that of some gigabytes of memory.
+pub(crate) const MAX_ENDPOINTS: usize = 1_000_000;
 
 /// Kubernetes object with its document.
 #[derive(Debug, Clone)]
@@ -138,6 +143,9 @@ impl Objects {
                 .insert(KIND.to_owned(), documents.labs.len());
         }
         let objects = Self::new(&decoded, &documents.ignored);
+        if let Some(error) = objects.size_error() {
+            sink.push(error);
+        }
         if sink.has_errors() {
             return Err(sources.redact(sink.into_inner()));
         }
@@ -176,6 +184,22 @@ impl Objects {
         result.address_host_pods();
         result.derive_slices();
         result
+    }
+
+    /// Returns the error for more pods or endpoints than a cluster can have. Other objects are
+    /// limited by the size of their file and by the memory that planning needs.
+    pub(super) fn size_error(&self) -> Option<Diagnostic> {
+        let endpoints = count_endpoints(&self.endpoint_slices);
+        [
+            ("pods", self.pods.len(), MAX_PODS),
+            ("endpoints", endpoints, MAX_ENDPOINTS),
+        ]
+        .into_iter()
+        .find(|(_, count, max)| count > max)
+        .map(|(kind, _, max)| {
+            Diagnostic::error(format!("more than {max} {kind}"))
+                .with_help("remove objects that the lab does not need")
+        })
     }
 
     /// Assigns pods on the host network the addresses of their node, unless their status has
@@ -246,11 +270,17 @@ impl Objects {
             .filter_map(|slice| Some((slice.namespace.as_str(), service_name(&slice.value)?)))
             .collect();
         let mut slices = Vec::new();
+        let mut endpoints = count_endpoints(&self.endpoint_slices);
         for service in &self.services {
+            // The rest would be refused, and could exhaust the memory.
+            if endpoints > MAX_ENDPOINTS {
+                break;
+            }
             if services_with_slices.contains(&(service.namespace.as_str(), service.name.as_str())) {
                 continue;
             }
             for slice in derive_slices(&service.value, &pods, &nodes) {
+                endpoints += slice.endpoints.as_ref().map_or(0, Vec::len);
                 slices.push(Object {
                     namespace: service.namespace.clone(),
                     name: slice.metadata.name.clone().unwrap_or_default(),
@@ -261,6 +291,13 @@ impl Objects {
         }
         self.endpoint_slices.extend(slices);
     }
+}
+
+fn count_endpoints(slices: &[Object<EndpointSlice>]) -> usize {
+    let counts = slices
+        .iter()
+        .map(|slice| slice.value.endpoints.as_ref().map_or(0, Vec::len));
+    counts.sum()
 }
 
 fn build_object<T>(reference: &DocumentRef, value: &Arc<T>, tree: Option<Tree>) -> Object<T> {

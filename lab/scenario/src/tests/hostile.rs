@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::check::limits::{MAX_ENDPOINTS, MAX_HOSTS, MAX_NODES, MAX_RULE_LINE, MAX_SERVICES};
+use crate::check::limits::{MAX_HOSTS, MAX_RULE_LINE};
 use crate::objects::MAX_PODS;
 use crate::tests::example::{EXAMPLE, example_with, load_diagnostics};
 
@@ -29,12 +29,6 @@ fn text_repeated_by_aliases_is_refused() {
 }
 
 #[test]
-fn too_many_nodes_are_refused() {
-    let node = |n: usize| format!("{{apiVersion: v1, kind: Node, metadata: {{name: extra-{n}}}}}");
-    insta::assert_snapshot!(load_diagnostics(&with_objects(MAX_NODES, node)));
-}
-
-#[test]
 fn too_many_pods_are_refused() {
     let pod = |n: usize| {
         format!(
@@ -42,44 +36,6 @@ fn too_many_pods_are_refused() {
         )
     };
     insta::assert_snapshot!(load_diagnostics(&with_objects(MAX_PODS, pod)));
-}
-
-#[test]
-fn too_many_services_are_refused() {
-    let service = |n: usize| {
-        format!(
-            "{{apiVersion: v1, kind: Service, metadata: {{name: extra-{n}}}, \
-             spec: {{ports: [{{port: 80}}]}}}}"
-        )
-    };
-    insta::assert_snapshot!(load_diagnostics(&with_objects(MAX_SERVICES, service)));
-}
-
-#[test]
-fn too_many_endpoints_are_refused() {
-    let endpoints = vec!["{addresses: [10.9.9.9]}"; MAX_ENDPOINTS + 1].join(", ");
-    let slice = |_| {
-        format!(
-            "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: extra}}, \
-             addressType: IPv4, endpoints: [{endpoints}]}}"
-        )
-    };
-    insta::assert_snapshot!(load_diagnostics(&with_objects(1, slice)));
-}
-
-#[test]
-fn too_many_proxy_entries_are_refused() {
-    let mut text = with_objects(200, |n| {
-        format!("{{apiVersion: v1, kind: Node, metadata: {{name: extra-{n}}}}}")
-    });
-    let endpoints = vec!["{addresses: [10.9.9.9]}"; 6000].join(", ");
-    write!(
-        text,
-        "\n---\n{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: extra}}, \
-         addressType: IPv4, endpoints: [{endpoints}]}}"
-    )
-    .expect("written");
-    insta::assert_snapshot!(load_diagnostics(&text));
 }
 
 #[test]

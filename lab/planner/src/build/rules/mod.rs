@@ -47,7 +47,7 @@ pub fn build(
         .collect();
     for namespace in namespaces {
         if [FABRIC, INTERNET].contains(&namespace.name.as_str()) {
-            let (mut v4, v6) = if namespace.name == FABRIC {
+            let (mut v4, mut v6) = if namespace.name == FABRIC {
                 source_check_rules(cluster)
             } else {
                 Default::default()
@@ -55,7 +55,8 @@ pub fn build(
             if let Some(namespace_balancers) =
                 balancer_objects.namespaces.get(namespace.name.as_str())
             {
-                v4.append(namespace_balancers.script.clone());
+                v4.append(namespace_balancers.v4.clone());
+                v6.append(namespace_balancers.v6.clone());
             }
             namespace.iptables = to_iptables(cluster, v4, v6);
         } else if let Some(node) = cluster
