@@ -25,7 +25,7 @@ use args::{Arguments, Command};
 use cases::{claims, explain, graph, list, plan, run, verify, why};
 use dumps::{bisect, diff, redact, replay, rules};
 use error::{CliError, CommandResult, Outcome};
-use machine::{doctor, kernel, merge, report, schema, shell};
+use machine::{collect_node, doctor, kernel, merge, report, schema, shell};
 use running::{capture, down, exec, probe, ps, up};
 
 use svclab_diagnostic::{bug, exit_code};
@@ -129,6 +129,7 @@ fn dispatch(arguments: &Arguments) -> CommandResult {
         Command::Diff(diff) => diff::diff(diff),
         Command::Replay(asked) => replay::replay(asked),
         Command::Redact(asked) => redact::redact(asked),
+        Command::CollectNode => collect_node::collect_node(),
         Command::Report(asked) => report::report(asked),
         Command::Merge(asked) => merge::merge(asked),
         Command::Doctor(doctor) => doctor::doctor(doctor),

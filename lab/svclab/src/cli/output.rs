@@ -183,7 +183,9 @@ pub(crate) fn print_usage(text: &clap::builder::StyledStr) -> Result<(), OutputE
     }
 }
 
-fn print_safe(text: &str) -> Result<(), OutputError> {
+/// Writes text of svclab itself to standard output, unchanged. A disconnected reader is not an
+/// error.
+pub(crate) fn print_safe(text: &str) -> Result<(), OutputError> {
     let mut out = io::stdout().lock();
     check_output(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }

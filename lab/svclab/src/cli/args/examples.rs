@@ -3,18 +3,18 @@
 use clap::Command;
 
 /// Examples of commands whose help has no other examples.
-const EXAMPLES: [(&str, [&str; 2]); 19] = [
+const EXAMPLES: [(&str, [&str; 2]); 20] = [
     (
         "run",
         [
             "svclab run local-ingress --fail-fast",
-            "svclab run 'node-port/policy=Local' --write junit=results/junit.xml",
+            "svclab run 'local-ingress/policy=Local' --write junit=results/junit.xml",
         ],
     ),
     (
         "explain",
         [
-            "svclab explain 'node-port/policy=Local'",
+            "svclab explain canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
             "svclab explain my-lab.yaml --probe call --verbose",
         ],
     ),
@@ -28,21 +28,21 @@ const EXAMPLES: [(&str, [&str; 2]); 19] = [
     (
         "plan",
         [
-            "svclab plan 'node-port/policy=Local'",
+            "svclab plan canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
             "svclab plan my-lab.yaml | less",
         ],
     ),
     (
         "graph",
         [
-            "svclab graph 'node-port/policy=Local' > topology.svg",
+            "svclab graph canal-stale-rule/stale=present,rpFilter=1,underlay=passes > topology.svg",
             "svclab graph my-lab.yaml --format mermaid --probe call",
         ],
     ),
     (
         "up",
         [
-            "svclab up 'node-port/policy=Local'",
+            "svclab up canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
             "svclab up my-lab.yaml --detach",
         ],
     ),
@@ -84,14 +84,14 @@ const EXAMPLES: [(&str, [&str; 2]); 19] = [
         "verify",
         [
             "svclab verify --kube-proxy ./kube-proxy",
-            "svclab verify --kube-proxy ./kube-proxy node-port",
+            "svclab verify --kube-proxy ./kube-proxy local-ingress",
         ],
     ),
     (
         "bisect",
         [
-            "svclab bisect --good 'node-port/policy=Cluster' --bad 'node-port/policy=Local'",
-            "svclab bisect --good good.tar.gz --bad bad.tar.gz --objects objects.yaml --probe 'client,10.96.0.10:80'",
+            "svclab bisect --good canal-stale-rule/stale=removed,rpFilter=1,underlay=passes --bad canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
+            "svclab bisect --good good.tar.gz --bad bad.tar.gz --objects objects.yaml --probe pod/default/client,10.96.0.10:80",
         ],
     ),
     (
@@ -105,7 +105,14 @@ const EXAMPLES: [(&str, [&str; 2]); 19] = [
         "replay",
         [
             "svclab replay node-1.tar.gz --objects objects.yaml --probe 'pod/default/client,10.96.0.10:80'",
-            "svclab replay node-1=node-1.tar.gz --objects 'node-port/policy=Local'",
+            "svclab replay node-1=node-1.tar.gz --objects canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
+        ],
+    ),
+    (
+        "collect-node",
+        [
+            "svclab collect-node | ssh root@node-1 sh -s -- -o - > node-1.tar.gz",
+            "svclab collect-node > collect-node",
         ],
     ),
     (
@@ -140,6 +147,8 @@ mod tests {
 
     use super::*;
     use crate::cli::args::Arguments;
+    use crate::embedded::EMBEDDED_LABS;
+    use svclab_runner::run::{LabDirectory, select_labs};
 
     #[test]
     fn commands_have_two_valid_examples() {
@@ -165,6 +174,16 @@ mod tests {
             let example = example.split(" | ").next().unwrap_or(example);
             let example = example.split(" > ").next().unwrap_or(example);
             let words = shlex::split(example).expect("words of a shell");
+            let is_case = |word: &&String| {
+                let parts = word.split_once('/');
+                parts.is_some_and(|(lab, case)| !lab.contains('=') && case.contains('='))
+            };
+            for case in words.iter().filter(is_case) {
+                let embedded = LabDirectory::Embedded(&EMBEDDED_LABS);
+                if let Err(error) = select_labs(std::slice::from_ref(case), embedded) {
+                    errors.push(format!("{example}: {error}"));
+                }
+            }
             let parsed = Arguments::command().try_get_matches_from(words);
             if let Err(error) = parsed {
                 errors.push(format!("{example}: {error}"));

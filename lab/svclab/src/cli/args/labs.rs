@@ -7,7 +7,7 @@ use super::LabSource;
 pub(super) const LABS_HELP: &str = "\
 Examples:
   svclab labs                                     all labs
-  svclab labs show node-port > my-lab.yaml        a copy to change
+  svclab labs show local-ingress > my-lab.yaml    a copy to change
   svclab run my-lab.yaml
 
 A name is found in the directory of labs: --topologies or SVCLAB_TOPOLOGIES, otherwise ./topologies
@@ -42,7 +42,7 @@ pub(crate) enum LabsCommand {
 
 pub(super) const LIST_HELP: &str = "\
 Examples:
-  svclab list                                 all cases of all labs
+  svclab list                                 the cases of the labs directly in the directory
   svclab list conformance                     the cases of the labs in a directory
   svclab list clb-hairpin/rpFilter=1          the cases with this value
   svclab list 'local-ingress/*mode=ipvs*'     the cases whose names match a pattern

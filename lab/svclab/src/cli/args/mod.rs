@@ -155,6 +155,9 @@ pub(crate) enum Command {
     /// Rename addresses and names of Kubernetes objects, like `collect-node --redact-key` in dumps
     #[command(after_help = REDACT_HELP)]
     Redact(RedactArguments),
+    /// Print the script that writes the dump of a node. The script needs a POSIX shell and the
+    /// programs of the node, but not svclab
+    CollectNode,
     /// Make one page about finished runs, such as the shards of a CI job, and compare them with
     /// earlier runs
     #[command(after_help = REPORT_HELP)]

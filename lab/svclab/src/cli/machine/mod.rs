@@ -1,5 +1,6 @@
 //! Commands about this machine and about svclab itself.
 
+pub(super) mod collect_node;
 pub(super) mod doctor;
 pub(super) mod kernel;
 pub(super) mod merge;
