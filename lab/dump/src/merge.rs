@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::compare::compare;
 use super::node::NodeDump;
+use svclab_ruleset::conntrack::Connection;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::link::kind::LinkDetails;
 use svclab_ruleset::link::{Address, Link, Links};
@@ -35,6 +36,12 @@ pub(super) fn merge(first: &mut NodeDump, second: NodeDump, format: Format) -> R
                 }
             }
         }
+        // Connections change all the time, so both lists are right.
+        Format::Connections => {
+            if let (Some(first), Some(second)) = (&mut first.connections, second.connections) {
+                merge_connections(first, second);
+            }
+        }
         Format::ProxyFlags => return check_equal(&first.proxy.flags, &second.proxy.flags),
         Format::ProxyConfiguration => {
             return check_equal(&first.proxy.configuration, &second.proxy.configuration);
@@ -50,6 +57,14 @@ pub(super) fn merge(first: &mut NodeDump, second: NodeDump, format: Format) -> R
         }
     }
     Ok(())
+}
+
+/// Adds the connections that the first list does not have: those of the other family, or of a later
+/// time.
+fn merge_connections(first: &mut Vec<Connection>, second: Vec<Connection>) {
+    let key = |own: &Connection| (own.protocol, own.original, own.zone);
+    let known: BTreeSet<_> = first.iter().map(key).collect();
+    first.extend(second.into_iter().filter(|own| !known.contains(&key(own))));
 }
 
 fn check_equal(
@@ -282,4 +297,30 @@ fn check_attributes(name: &str, first: &Link, second: &Link) -> Result<(), Strin
         return Err(format!("interface {name} is up in only one of them"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_two_files_are_added() {
+        let line = |source: &str, target: &str| {
+            format!(
+                "udp 17 29 src={source} dst={target} sport=4000 dport=53 [UNREPLIED] src={target} \
+                 dst={source} sport=53 dport=4000\n"
+            )
+        };
+        let four = line("10.0.0.1", "10.96.0.10");
+        let six = line("fd00::1", "fd00:96::10");
+        let both = four.clone() + &six;
+        let dump = NodeDump::from_texts(&[
+            ("a.conntrack-L", &four),
+            ("b.conntrack-L", &six),
+            ("c.conntrack-L", &both),
+        ]);
+        let connections = dump.connections.expect("connections");
+        let targets = connections.iter().map(|own| own.original.destination.to_string());
+        assert_eq!(targets.collect::<Vec<_>>(), ["10.96.0.10", "fd00:96::10"]);
+    }
 }

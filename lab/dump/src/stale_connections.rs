@@ -75,7 +75,10 @@ impl NodeDump {
         targets.retain(|stale, _| {
             let server = stale.server.ip();
             if stale.server == stale.target {
-                translated.contains(&(stale.protocol, stale.target))
+                let (protocol, target) = (stale.protocol, stale.target);
+                translated.addresses.contains(&(protocol, target))
+                    || (translated.own_ports.contains(&(protocol, target.port()))
+                        && self.is_own_address(target.ip()))
             } else {
                 // Without an address of the family, another program translates, or the rules were
                 // not dumped. REDIRECT translates to an address of the node.
@@ -143,33 +146,90 @@ impl NodeDump {
     }
 
     /// Returns the destinations that rules of iptables and maps of nftables translate.
-    fn translated_targets(&self) -> BTreeSet<(Protocol, SocketAddr)> {
-        let mut targets = BTreeSet::new();
+    fn translated_targets(&self) -> TranslatedTargets {
+        let mut targets = TranslatedTargets::default();
         for rule in self.nat_rules() {
-            let parts = rule.parts();
-            let option_of_matches =
-                |name| parts.matches.iter().find_map(|module| module.value(name));
-            let address = parts.header("-d").and_then(single_address);
-            let port = option_of_matches("--dport").and_then(|port| port.parse().ok());
-            let protocol = parts.header("-p").and_then(Protocol::from_name);
-            if let (Some(address), Some(port), Some(protocol)) = (address, port, protocol) {
-                targets.insert((protocol, SocketAddr::new(address, port)));
-            }
+            targets.add_rule(rule);
         }
         let tables = self.nft.iter().flat_map(|nft| &nft.tables);
         let maps = tables
             .flat_map(|table| &table.sets)
             .filter(|set| set.is_map);
         for element in maps.flat_map(|map| &map.elements) {
-            let words: Vec<&str> = element.key.split(" . ").collect();
-            if let [address, protocol, port] = words.as_slice()
-                && let (Ok(address), Some(protocol), Ok(port)) =
-                    (address.parse(), Protocol::from_name(protocol), port.parse())
-            {
-                targets.insert((protocol, SocketAddr::new(address, port)));
-            }
+            targets.add_element(&element.key);
         }
         targets
+    }
+}
+
+/// Destinations that rules translate.
+#[derive(Debug, Default)]
+struct TranslatedTargets {
+    addresses: BTreeSet<(Protocol, SocketAddr)>,
+    /// Ports of every address of the node: node ports and host ports.
+    own_ports: BTreeSet<(Protocol, u16)>,
+}
+
+/// Beginnings of chains that translate the destination: those of kube-proxy, and of the portmap
+/// plugin (containernetworking/plugins v1.4.0, `plugins/meta/portmap/portmap.go`).
+const TRANSLATING_CHAINS: [&str; 2] = ["KUBE-", "CNI-DN-"];
+
+/// Beginning of chains of kube-proxy that only mark packets.
+const MARKING_CHAINS: &str = "KUBE-MARK-";
+
+impl TranslatedTargets {
+    fn add_rule(&mut self, rule: &Rule) {
+        let parts = rule.parts();
+        let Some(protocol) = parts.header("-p").and_then(Protocol::from_name) else {
+            return;
+        };
+        let option_of_matches = |name| parts.matches.iter().find_map(|module| module.value(name));
+        let ports = option_of_matches("--dport").or_else(|| option_of_matches("--dports"));
+        let ports = ports.into_iter().flat_map(|ports| ports.split(','));
+        let ports = ports.filter_map(|port| port.parse::<u16>().ok());
+        if let Some(address) = parts.header("-d").and_then(single_address) {
+            let sockets = ports.map(|port| (protocol, SocketAddr::new(address, port)));
+            self.addresses.extend(sockets);
+            return;
+        }
+        // Rules with other conditions do not translate every packet to the port.
+        let is_plain = parts.header.iter().all(|option| option.name == "-p");
+        let mut modules = parts.matches.iter().map(|module| &*module.name);
+        let has_only_ports =
+            modules.all(|name| matches!(name, "tcp" | "udp" | "multiport" | "comment"));
+        let translates = rule.target().is_some_and(|target| {
+            let starts = |start: &&str| target.starts_with(start);
+            matches!(&*target, "DNAT" | "REDIRECT")
+                || (TRANSLATING_CHAINS.iter().any(|start| starts(start))
+                    && !starts(&MARKING_CHAINS))
+        });
+        if is_plain && has_only_ports && translates {
+            self.own_ports.extend(ports.map(|port| (protocol, port)));
+        }
+    }
+
+    /// Adds the key of an element of a map.
+    fn add_element(&mut self, key: &str) {
+        let words: Vec<&str> = key.split(" . ").collect();
+        let (protocol, port) = match words.as_slice() {
+            [protocol, port] | [_, protocol, port] => (Protocol::from_name(protocol), port.parse()),
+            _ => return,
+        };
+        let (Some(protocol), Ok(port)) = (protocol, port) else {
+            return;
+        };
+        match words.as_slice() {
+            [_, _] => {
+                self.own_ports.insert((protocol, port));
+            }
+            [address, ..] => {
+                if let Ok(address) = address.parse() {
+                    let target = SocketAddr::new(address, port);
+                    self.addresses.insert((protocol, target));
+                }
+            }
+            [] => {}
+        }
     }
 }
 
@@ -313,6 +373,30 @@ mod tests {
             "DNAT --to-destination 10.244.3.1-10.244.3.9",
             "10.0.0.1"
         ));
+    }
+
+    #[test]
+    fn stale_connections_to_node_ports_are_not_translated() {
+        let addresses = "2: eth0: <UP> mtu 1500\n    inet 192.168.1.11/24 scope global eth0\n";
+        let ports = |target: &str| {
+            format!(
+                "*nat\n:KUBE-NODEPORTS - [0:0]\n:KUBE-EXT-A - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n\
+                 -A KUBE-NODEPORTS -p udp -m comment --comment \"a/b\" -m udp --dport 30053 -j {target}\nCOMMIT\n"
+            )
+        };
+        let map = "table ip kube-proxy {\n\tmap service-nodeports {\n\t\ttype inet_proto . \
+                   inet_service : verdict\n\t\telements = { udp . 30053 : goto external-a }\n\t}\n}\n";
+        let connection = |to: &str| entries(&[("udp", to, to, UNREPLIED)]);
+        let is_stale = |to: &str, file: (&str, &str)| {
+            !stale(&[("conntrack-L", &connection(to)), ("ip-addr", addresses), file]).is_empty()
+        };
+        let jump = ports("KUBE-EXT-A");
+        assert!(is_stale("192.168.1.11 30053", ("iptables-save", &jump)));
+        assert!(is_stale("192.168.1.11 30053", ("nft", map)));
+        assert!(!is_stale("192.168.1.12 30053", ("iptables-save", &jump)));
+        assert!(!is_stale("192.168.1.11 30054", ("nft", map)));
+        let mark = ports("KUBE-MARK-MASQ");
+        assert!(!is_stale("192.168.1.11 30053", ("iptables-save", &mark)));
     }
 
     #[test]

@@ -30,6 +30,15 @@ impl Family {
         }
     }
 
+    /// Returns the other family.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::V4 => Self::V6,
+            Self::V6 => Self::V4,
+        }
+    }
+
     /// Returns the name in Kubernetes objects: `IPv4` or `IPv6`.
     #[must_use]
     pub fn name(self) -> &'static str {

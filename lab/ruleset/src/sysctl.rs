@@ -1,5 +1,7 @@
 //! Parses the output of `sysctl -a`.
 
+use std::borrow::Cow;
+
 use indexmap::IndexMap;
 
 use crate::text::problem::{Problem, ProblemKind};
@@ -19,12 +21,32 @@ pub struct Sysctl {
     pub line: u32,
 }
 
+/// Beginnings of the names of sysctls of an interface.
+const OF_INTERFACES: [&str; 4] = [
+    "net.ipv4.conf.",
+    "net.ipv4.neigh.",
+    "net.ipv6.conf.",
+    "net.ipv6.neigh.",
+];
+
+/// Returns the name of a sysctl with a slash for each dot in the name of its interface. busybox
+/// prints both as dots (busybox 1.36, `procps/sysctl.c`, `sysctl_act_on_setting`).
+fn with_slashes(key: &str) -> Cow<'_, str> {
+    let mut prefixes = OF_INTERFACES.iter();
+    let found = prefixes.find_map(|prefix| {
+        let (interface, last) = key.strip_prefix(prefix)?.rsplit_once('.')?;
+        let interface = interface.contains('.').then(|| interface.replace('.', "/"))?;
+        Some(format!("{prefix}{interface}.{last}"))
+    });
+    found.map_or(Cow::Borrowed(key), Cow::Owned)
+}
+
 /// Parses the output of `sysctl -a`. Error messages about sysctls that `sysctl` could not read are
 /// skipped. Other lines that cannot be parsed are added to `problems`.
 #[must_use]
 pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
     let mut sysctls = Sysctls::new();
-    let mut previous_key = "";
+    let mut previous_key = String::new();
     for line in lines(text) {
         if line.text.starts_with(['#', ';']) || line.text.starts_with("sysctl: ") {
             continue;
@@ -45,9 +67,10 @@ pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
             ));
             continue;
         }
+        let key = with_slashes(key);
         let value = value.trim_ascii_start();
         let value = text.slice(line.end() - value.len()..line.end());
-        if let Some(existing) = sysctls.get_mut(key) {
+        if let Some(existing) = sysctls.get_mut(&*key) {
             // `sysctl` prints the name before each line of a multi-line value.
             if key == previous_key {
                 existing.values.push(value);
@@ -60,12 +83,13 @@ pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
             problems.push(Problem::new(wrong, range));
             continue;
         }
-        previous_key = key;
+        previous_key.clear();
+        previous_key.push_str(&key);
         let sysctl = Sysctl {
             values: vec![value],
             line: line.number,
         };
-        sysctls.insert(key.to_owned(), sysctl);
+        sysctls.insert(key.into_owned(), sysctl);
     }
     sysctls
 }
@@ -90,6 +114,22 @@ mod tests {
         assert_eq!(values("kernel.core_pattern"), ["|a = b"]);
         assert_eq!(values("net.ipv4.ip_local_reserved_ports"), [""]);
         assert_eq!(values("kernel.core_modes"), ["file", "pipe"]);
+    }
+
+    #[test]
+    fn parse_busybox_output_returns_names_with_slashes() {
+        let text = "net.ipv4.conf.flannel.1.rp_filter = 1\nnet.ipv6.neigh.eth0.1.2.gc_stale_time = 60\n\
+                    net.ipv4.conf.all.rp_filter = 0\n";
+        let sysctls = parse(&Text::new(text), &mut Vec::new());
+        let names: Vec<&String> = sysctls.keys().collect();
+        assert_eq!(
+            names,
+            [
+                "net.ipv4.conf.flannel/1.rp_filter",
+                "net.ipv6.neigh.eth0/1/2.gc_stale_time",
+                "net.ipv4.conf.all.rp_filter"
+            ]
+        );
     }
 
     #[test]

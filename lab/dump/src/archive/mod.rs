@@ -11,6 +11,7 @@ use std::io::{self, Read};
 use std::rc::Rc;
 
 use svclab_diagnostic::printable::one_line;
+use svclab_ruleset::Family;
 use svclab_ruleset::text::limits::{MAX_BYTES, MAX_ENTRIES, MAX_FILES, MAX_STREAM, MAX_UNPACKED};
 use svclab_ruleset::tool::Format;
 
@@ -61,6 +62,9 @@ pub struct Skipped {
     pub affects: String,
     /// Formats whose output has the same state. If the dump has one of them, there is no effect.
     pub same_as: &'static [Format],
+    /// Format and only family of output that lacks the other family. If the dump has such output of
+    /// the other family, too, there is no effect.
+    pub only: Option<(Format, Family)>,
 }
 
 impl Skipped {
@@ -71,6 +75,7 @@ impl Skipped {
             reason: reason.into(),
             affects: String::new(),
             same_as: &[],
+            only: None,
         }
     }
 

@@ -76,11 +76,10 @@ fn server_changes(first: &SavedVirtualServer, second: &SavedVirtualServer) -> Ve
     changes
 }
 
-/// Returns the flags of a scheduler, sorted, because `ipvsadm` prints them in its own order.
+/// Returns the flags of a scheduler. `None` without flags.
 fn flags(server: &SavedVirtualServer) -> Option<String> {
-    let mut flags: Vec<&str> = server.flags.as_deref()?.split(',').collect();
-    flags.sort_unstable();
-    Some(flags.join(","))
+    let names = server.flag_names();
+    (!names.is_empty()).then(|| names.join(","))
 }
 
 fn server_items(server: &SavedVirtualServer) -> Vec<ListItem> {

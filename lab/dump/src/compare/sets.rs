@@ -91,10 +91,12 @@ fn entry_items(set: &SavedSet, ordered: bool) -> Vec<ListItem> {
         .entries
         .iter()
         .map(|(entry, details)| {
-            let times_out = if details.options.has("timeout") {
-                " timeout"
-            } else {
-                ""
+            // An entry with the timeout 0 stays (Linux v6.12, `ip_set_timeout_set` in
+            // `include/linux/netfilter/ipset/ip_set.h`).
+            let timeout = details.options.get("timeout");
+            let times_out = match timeout {
+                None | Some("0") => "",
+                Some(_) => " timeout",
             };
             ListItem {
                 key: format!(

@@ -447,3 +447,16 @@ fn compare_stale_connections_reports_each_target_once() {
         Vec::new()
     );
 }
+
+#[test]
+fn compare_sets_permanent_entry_differs_from_one_with_timeout() {
+    let dump = |timeout: u8| {
+        let set = format!(
+            "create A hash:ip family inet hashsize 1024 maxelem 65536 timeout 300\n\
+             add A 10.0.0.1 timeout {timeout}\n"
+        );
+        NodeDump::from_texts(&[("ipset-save", &set)])
+    };
+    let differences = |first, second| compare(&dump(first), &dump(second)).len();
+    assert_eq!([(0, 4), (4, 9), (0, 0)].map(|(a, b)| differences(a, b)), [2, 0, 0]);
+}

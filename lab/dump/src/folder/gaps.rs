@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::archive::{Skipped, SkippedFile};
 use crate::gap::Gap;
 use crate::node::File;
+use svclab_ruleset::Family;
 use svclab_ruleset::tool::Format;
 
 /// Reason for a directory whose files have different reasons.
@@ -18,10 +19,15 @@ pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) 
         .flat_map(|file| directories(bundle, &file.name))
         .collect();
     let shown = shown_formats(read);
+    let families: BTreeSet<(Format, Family)> =
+        skipped.iter().filter_map(|file| file.skipped.only).collect();
+    let has_other = |only: Option<(Format, Family)>| {
+        only.is_some_and(|(format, family)| families.contains(&(format, family.other())))
+    };
     let mut gaps = Vec::new();
     let mut groups: BTreeMap<String, Vec<SkippedFile>> = BTreeMap::new();
     for file in skipped {
-        if file.skipped.reason.is_empty() {
+        if file.skipped.reason.is_empty() || has_other(file.skipped.only) {
             continue;
         }
         if !file.skipped.affects.is_empty() {
@@ -29,6 +35,7 @@ pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) 
                 reason,
                 affects,
                 same_as,
+                only: _,
             } = file.skipped;
             let is_shown = same_as.iter().any(|format| shown.contains(format));
             gaps.push(Gap {

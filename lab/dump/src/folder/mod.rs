@@ -1,6 +1,7 @@
 //! Finds and reads the files of a dump: in a directory, in an archive, or a single file.
 
 mod gaps;
+mod missing;
 mod parts;
 mod tree;
 
@@ -206,6 +207,7 @@ impl DumpFiles {
     pub fn parse(self) -> ParsedDump {
         let mut read = NodeDump::parse(self.files);
         read.gaps = self.gaps;
+        read.gaps.extend(read.dump.incomplete_rules());
         if !self.link_targets.is_empty() {
             read.redact(&self.link_targets);
         }
@@ -225,6 +227,7 @@ impl DumpFiles {
         parts::assign_backends(&mut files);
         skipped.extend(parts::listing_gaps(&files, listings));
         skipped.extend(parts::missing_legacy_rules(&files));
+        skipped.extend(parts::unprinted_tables(&files));
         let gaps = gaps::list_gaps(name, &files, skipped);
         Ok(Self {
             files,

@@ -14,6 +14,9 @@ pub(super) struct Command {
     pub(super) has_family: bool,
     /// Arguments that reduce the output: `-t nat`. `None` if the output is complete.
     pub(super) reduced_by: Option<String>,
+    /// Only address family of the output of a program that prints both otherwise. `None` if the
+    /// output has both.
+    pub(super) only_family: Option<(Format, Family)>,
     /// Command behind a pipe that changes the output: `grep KUBE`. `None` without one.
     pub(super) filter: Option<String>,
     /// Whether the command runs in another network namespace.
@@ -43,6 +46,7 @@ impl Command {
             content: None,
             has_family: false,
             reduced_by: None,
+            only_family: None,
             filter: None,
             is_elsewhere: false,
             enters_namespace: false,
@@ -189,7 +193,12 @@ impl Command {
                 } else {
                     DumpedBackend::Default
                 };
+                let joined = arguments.iter().find_map(|word| {
+                    let long = word.strip_prefix("--table=");
+                    long.or_else(|| word.strip_prefix("-t"))
+                });
                 let table = option_value(arguments, &["-t", "--table"]);
+                let table = table.or(joined.filter(|table| !table.is_empty()));
                 Self {
                     reduced_by: table.map(|table| format!("-t {table}")),
                     ..command(state(Format::Rules(family, backend)))
@@ -200,17 +209,27 @@ impl Command {
             "nft" if has(&["list"]) => {
                 let list = arguments.iter().skip_while(|word| **word != "list").skip(1);
                 let list: Vec<&str> = list.copied().collect();
+                let is_terse = has(&["--terse"]) || has_letter(arguments, &['t']);
+                let objects = (list != ["ruleset"]).then(|| format!("list {}", list.join(" ")));
                 Self {
-                    reduced_by: (list != ["ruleset"]).then(|| format!("list {}", list.join(" "))),
+                    reduced_by: objects.or_else(|| is_terse.then(|| "--terse".to_owned())),
                     ..command(state(Format::Nft))
                 }
             }
-            "ipset" if has(&["save", "-S", "--save", "-save"]) => command(state(Format::Sets)),
-            "ipset" if has(&["list", "-L", "--list", "-list"]) => command(state(Format::Sets)),
+            "ipset" if has(&IPSET_LISTINGS) => Self {
+                reduced_by: selection(arguments, &IPSET_LISTINGS, &["-o", "-output", "--output"]),
+                ..command(state(Format::Sets))
+            },
             "ipvsadm" if has(&["--stats", "--rate", "-c", "--connection"]) => {
                 command(Some(Content::Unread(&outputs::SERVER_COUNTERS)))
             }
-            "ipvsadm" => command(state(Format::VirtualServers)),
+            "ipvsadm" => {
+                let is_one = has(&SERVICE_OPTIONS) || has_letter(arguments, &['t', 'u', 'f']);
+                Self {
+                    reduced_by: is_one.then(|| arguments.join(" ")),
+                    ..command(state(Format::VirtualServers))
+                }
+            }
             // A collector names a file `sysctl_all`.
             "sysctl" if has(&["-a", "-A", "--all", "-an", "-ae", "all"]) => {
                 command(state(Format::Sysctls))
@@ -219,14 +238,29 @@ impl Command {
                 reduced_by: Some(arguments.join(" ")),
                 ..command(state(Format::Sysctls))
             },
-            "conntrack" if has(&["-L", "--dump"]) => command(state(Format::Connections)),
-            "tc" if arguments.iter().any(|word| is_prefix(word, "qdisc", 1)) => {
-                command(state(Format::Qdiscs))
+            "conntrack" if has(&["-L", "--dump"]) => {
+                let listing = ["-L", "--dump", "conntrack"];
+                let rest = without_option(arguments, &["-o", "--output"]);
+                let rest: Vec<&str> = rest.filter(|word| !listing.contains(word)).collect();
+                Self {
+                    reduced_by: (!rest.is_empty()).then(|| rest.join(" ")),
+                    ..command(state(Format::Connections))
+                }
             }
+            "tc" if arguments.iter().any(|word| is_prefix(word, "qdisc", 1)) => Self {
+                reduced_by: selection_after(arguments, |word| is_prefix(word, "qdisc", 1)),
+                ..command(state(Format::Qdiscs))
+            },
             "tc" => command(Some(Content::Unread(&outputs::TRAFFIC_CONTROL))),
             "ifconfig" => command(Some(Content::Unread(&outputs::IFCONFIG))),
-            "bridge" if has(&["fdb"]) => command(state(Format::Forwarding)),
-            "bridge" if has(&["link"]) => command(state(Format::BridgePorts)),
+            "bridge" if has(&["fdb"]) => Self {
+                reduced_by: selection_after(arguments, |word| word == "fdb"),
+                ..command(state(Format::Forwarding))
+            },
+            "bridge" if has(&["link"]) => Self {
+                reduced_by: selection_after(arguments, |word| word == "link"),
+                ..command(state(Format::BridgePorts))
+            },
             _ => Self::unknown(),
         }
     }
@@ -300,20 +334,82 @@ impl Command {
             selectors.as_slice(),
             [] | ["table", "all"] | ["scope", "global"]
         );
-        // `ip xfrm policy` prints the policies of both families.
-        let reduced_by = if is_policy && family.is_some() {
-            Some("one address family".to_owned())
-        } else {
-            (content.is_some() && !is_complete).then(|| selectors.join(" "))
+        let reduced_by = (content.is_some() && !is_complete).then(|| selectors.join(" "));
+        // These programs print both families without an option.
+        let only_family = match (format, family) {
+            (
+                Some(format @ (Format::Links | Format::Neighbours | Format::IpsecPolicies)),
+                Some(family),
+            ) if reduced_by.is_none() && !is_prefix(object, "link", 1) => Some((format, family)),
+            _ => None,
         };
         Self {
             content,
             has_family: family.is_some(),
-            reduced_by,
+            only_family,
+            reduced_by: reduced_by.or_else(|| {
+                let (_, family) = only_family?;
+                Some(format!("only {}", family.name()))
+            }),
             is_elsewhere,
             ..Self::unknown()
         }
     }
+}
+
+/// Commands of `ipset` that print sets.
+const IPSET_LISTINGS: [&str; 8] = [
+    "save", "-S", "--save", "-save", "list", "-L", "--list", "-list",
+];
+
+/// Options of `ipvsadm` that select one virtual server.
+const SERVICE_OPTIONS: [&str; 4] = [
+    "--tcp-service",
+    "--udp-service",
+    "--sctp-service",
+    "--fwmark-service",
+];
+
+/// Verbs of `tc` and `bridge` that print all objects.
+const LISTING_VERBS: [&str; 4] = ["show", "list", "lst", "ls"];
+
+/// Whether a word is short options with one of these letters: `-Lnt`.
+fn has_letter(arguments: &[&str], letters: &[char]) -> bool {
+    let mut short = arguments
+        .iter()
+        .filter_map(|word| word.strip_prefix('-'))
+        .filter(|letters| !letters.starts_with('-'));
+    short.any(|word| word.contains(letters))
+}
+
+/// Returns the arguments without these options and their values.
+fn without_option<'a>(
+    arguments: &'a [&'a str],
+    options: &'a [&str],
+) -> impl Iterator<Item = &'a str> {
+    let is_option = |index: usize| options.contains(&arguments[index]);
+    (0..arguments.len())
+        .filter(move |index| !is_option(*index) && (*index == 0 || !is_option(*index - 1)))
+        .map(move |index| arguments[index])
+}
+
+/// Returns the names that follow a command: `KUBE-CLUSTER-IP`. `None` without names.
+fn selection(arguments: &[&str], commands: &[&str], options: &[&str]) -> Option<String> {
+    let names = without_option(arguments, options);
+    let names = names.filter(|word| !word.starts_with('-') && !commands.contains(word));
+    let names: Vec<&str> = names.collect();
+    (!names.is_empty()).then(|| names.join(" "))
+}
+
+/// Returns the words after an object, except the verb that prints all. `None` without such words.
+fn selection_after(arguments: &[&str], is_object: impl Fn(&str) -> bool) -> Option<String> {
+    let rest = arguments.iter().skip_while(|word| !is_object(word)).skip(1);
+    let rest: Vec<&str> = rest.copied().collect();
+    let words = match rest.as_slice() {
+        [verb, words @ ..] if LISTING_VERBS.contains(verb) => words,
+        words => words,
+    };
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 /// Whether a word is an abbreviation of a name, with at least some letters.

@@ -33,6 +33,9 @@ const DECISIVE_LINES: usize = 64;
 /// `None` if no known program prints the text.
 #[must_use]
 pub fn recognise(text: &str) -> Option<Content> {
+    if outputs::is_bridge_rules(text) {
+        return Some(Content::Unread(&outputs::BRIDGE_RULES));
+    }
     let lines = text
         .lines()
         .filter(|line| !sections::is_noise(line))
@@ -168,6 +171,10 @@ pub(crate) fn failure(text: &str) -> Option<&str> {
     has_mark.then(|| first.trim())
 }
 
+/// File in which `scripts/collect-node` lists the state that it could not read. Its lines are
+/// `FILE: REASON`.
+pub(crate) const MISSING_FILE: &str = "missing.txt";
+
 /// Decides from the path and the first bytes of a file whether it contains state of a node.
 ///
 /// # Errors
@@ -183,6 +190,9 @@ pub fn select(path: &str, head: &[u8]) -> Result<(), Skipped> {
     }
     if paths::is_informational(paths::file_name(path)) {
         return skip("");
+    }
+    if paths::file_name(path) == MISSING_FILE {
+        return Ok(());
     }
     if named_format(path).is_some() {
         return Ok(());

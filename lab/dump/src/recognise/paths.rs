@@ -15,9 +15,8 @@ const DISK_DIRECTORIES: [&str; 9] = [
 const VAR_DIRECTORIES: [&str; 3] = ["lib", "log", "run"];
 
 /// Files of `scripts/collect-node` without state that affects packets.
-const INFORMATIONAL_FILES: [&str; 5] = [
+const INFORMATIONAL_FILES: [&str; 4] = [
     "versions.txt",
-    "missing.txt",
     "conntrack-S",
     "netstat",
     "snmp",

@@ -467,12 +467,16 @@ fn formats(path: &str, section: &Section, format: Format, own: &str) -> Vec<Form
 
 /// Returns the gap of an output that an option of its command reduces.
 fn reduction(section: &Section) -> Option<SectionGap> {
-    let reduced_by = section.command.as_ref()?.reduced_by.as_ref()?;
+    let command = section.command.as_ref()?;
+    let reduced_by = command.reduced_by.as_ref()?;
     let reason = format!("`{}` prints only a part: {reduced_by}", section.typed);
     let affects = "packets pass as if the node had no other part";
     Some(SectionGap {
         // A file whose name states the command has no line with the command.
         line: Some(section.lines.start).filter(|line| *line > 0),
-        skipped: Skipped::with_effect(reason, affects),
+        skipped: Skipped {
+            only: command.only_family,
+            ..Skipped::with_effect(reason, affects)
+        },
     })
 }

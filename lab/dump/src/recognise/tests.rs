@@ -188,3 +188,53 @@ fn empty_file_of_collector_has_format_of_name() {
         assert_eq!(empty_format(path, "x"), None);
     }
 }
+
+#[test]
+fn command_with_selector_prints_a_part() {
+    use super::commands::Command;
+    let reduced = |line: &str| Command::parse(line).reduced_by.unwrap_or_default();
+    for (line, part) in [
+        ("ipvsadm -Ln -t 10.96.0.1:443", "-Ln -t 10.96.0.1:443"),
+        ("ipvsadm -Lnf 5", "-Lnf 5"),
+        ("ipset list KUBE-CLUSTER-IP", "KUBE-CLUSTER-IP"),
+        ("ipset -o save list A", "A"),
+        ("conntrack -L -p udp", "-p udp"),
+        ("conntrack -L -f ipv6 -o extended", "-f ipv6"),
+        ("tc -s qdisc show dev eth0", "dev eth0"),
+        ("bridge fdb show br cni0", "br cni0"),
+        ("bridge -d link show dev veth0", "dev veth0"),
+        ("nft -t list ruleset", "--terse"),
+        ("nft -ant list ruleset", "--terse"),
+        ("nft list table ip nat", "list table ip nat"),
+        ("iptables-save --table=nat", "-t nat"),
+        ("iptables-save -tnat", "-t nat"),
+        ("ip -4 addr", "only IPv4"),
+        ("ip -6 -d neigh show", "only IPv6"),
+        ("ip -4 xfrm policy", "only IPv4"),
+        ("ip addr show dev eth0", "dev eth0"),
+    ] {
+        assert_eq!(reduced(line), part, "{line}");
+    }
+    for line in [
+        "ipvsadm -Ln",
+        "ipvsadm -S -n",
+        "ipset save",
+        "ipset -o save list",
+        "conntrack -L",
+        "conntrack -L conntrack -o extended",
+        "tc -s -d qdisc",
+        "tc qdisc ls",
+        "bridge fdb",
+        "bridge -d link show",
+        "nft -a list ruleset",
+        "nft -s -n list ruleset",
+        "iptables-save -c",
+        "ip addr",
+        "ip -d link",
+        "ip -4 link",
+        "ip -4 rule",
+        "ip xfrm policy",
+    ] {
+        assert_eq!(reduced(line), "", "{line}");
+    }
+}

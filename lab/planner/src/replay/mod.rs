@@ -24,7 +24,7 @@ pub use report::{FileLine, OmittedItem, ReplayReport};
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use not_built::{connections, link_state, traffic};
+use not_built::{connections, link_state, rule_state, traffic};
 
 use svclab_dump::{NodeDump, OwnHardwareAddresses};
 use svclab_model::plan::Plan;
@@ -56,6 +56,7 @@ pub fn replace_node(
         link_state::list_link_state(namespace, dump, &mut report);
     }
     connections::list_connections(plan, dump, &mut report);
+    rule_state::report_rule_state(dump, &mut report);
     let flags = dump.proxy.effective_flags();
     if !flags.is_empty() {
         let rules_note = "its rules come from the dump";

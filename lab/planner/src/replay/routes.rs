@@ -20,17 +20,39 @@ use svclab_ruleset::route::rule::PolicyRule as DumpedRule;
 const BUILT_IN_TABLES: [(&str, u32); 3] = [("local", 255), ("main", 254), ("default", 253)];
 
 /// Whether the kernel itself adds a route for an interface that is up: to local, link, broadcast
-/// and multicast addresses, and the route without a match.
-fn is_kernel_route(route: &Dumped) -> bool {
+/// and multicast addresses, and the IPv6 route without a match. Other programs also write
+/// `proto kernel`: Cilium adds `local default dev lo table 2004` (cilium v1.15.0,
+/// `pkg/datapath/linux/routing`).
+fn is_kernel_route(route: &Dumped, dump: &NodeDump) -> bool {
     let kind = route.kind.as_deref();
     let by_kernel = route.attributes.get("proto") == Some("kernel");
     let to_links = matches!(&*route.to, "fe80::/64" | "ff00::/8");
-    let no_other = route.attributes.get("metric") == Some("4294967295");
-    no_other
-        || (by_kernel
-            && (to_links
-                || route.table() == "local"
-                || matches!(kind, Some("local" | "broadcast" | "anycast" | "multicast"))))
+    let no_other = kind == Some("unreachable")
+        && route.ip == Family::V6
+        && route.attributes.get("metric") == Some("4294967295");
+    // Those of a VRF are in its own table.
+    let is_of_address = match kind {
+        Some("local") => is_own_destination(route, dump),
+        Some("broadcast" | "anycast" | "multicast") => true,
+        _ => false,
+    };
+    no_other || (by_kernel && (to_links || route.table() == "local" || is_of_address))
+}
+
+/// Whether a route leads to one address of the node, or to the loopback network. Without interfaces
+/// in the dump, any address can be one of the node.
+fn is_own_destination(route: &Dumped, dump: &NodeDump) -> bool {
+    let Ok(to) = destination(route) else {
+        return false;
+    };
+    let is_own = |address: IpAddr| {
+        dump.links.as_ref().is_none_or(|links| {
+            let mut addresses = links.values().flat_map(|link| &link.addresses);
+            addresses.any(|own| own.network.ip() == address)
+        })
+    };
+    let full_prefix = if to.is_ipv4() { 32 } else { 128 };
+    to.ip().is_loopback() || (to.prefix() == full_prefix && is_own(to.ip()))
 }
 
 /// Replaces the routes and routing rules of the node with those of the dump.
@@ -57,7 +79,7 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
     let mut omitted: Vec<(String, &'static str)> = Vec::new();
     let dumped = dump.routes.values().flatten();
     let mut multipath_routes = Vec::new();
-    for route in dumped.filter(|route| !is_kernel_route(route)) {
+    for route in dumped.filter(|route| !is_kernel_route(route, dump)) {
         if !route.hops.is_empty() {
             match plan_multipath_route(namespace, dump, route) {
                 Ok(several) => {
@@ -341,8 +363,18 @@ fn table_number(name: &str, dump: &NodeDump) -> u32 {
 /// Priorities and tables of the kernel's own routing rules. IPv6 has no table `default`.
 const KERNEL_RULES: [(u32, &str); 3] = [(0, "local"), (32766, "main"), (32767, "default")];
 
+/// Attributes of the kernel's own routing rules.
+const KERNEL_RULE_ATTRIBUTES: [&str; 4] = ["from", "lookup", "proto", "protocol"];
+
+/// Whether a rule is one of the kernel's: a rule with a condition is not.
 fn is_rule(rule: &DumpedRule, (priority, table): (u32, &str)) -> bool {
-    rule.priority == priority && rule.attributes.get("lookup") == Some(table)
+    let attributes = &rule.attributes;
+    let mut names = attributes.0.iter().map(|attribute| &*attribute.name);
+    rule.priority == priority
+        && !rule.inverted
+        && attributes.get("lookup") == Some(table)
+        && matches!(attributes.get("from"), None | Some("all"))
+        && names.all(|name| KERNEL_RULE_ATTRIBUTES.contains(&name))
 }
 
 /// Lists the kernel's own routing rules that somebody has removed.
@@ -388,6 +420,10 @@ fn plan_routing_rules(
 fn join_words(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
+
+/// Table of the rule that the kernel adds with the first VRF (iproute2 6.1, `ip/iprule.c`,
+/// `print_rule`).
+const VRF_TABLE: &str = "[l3mdev-table]";
 
 /// Attributes of routing rules that svclab supports.
 const SUPPORTED_ATTRIBUTES: [&str; 14] = [
@@ -451,6 +487,9 @@ pub(super) fn plan_routing_rule(
     } else {
         let name = attributes.get("lookup").or_else(|| attributes.get("table"));
         let name = name.ok_or("it has no action")?;
+        if name == VRF_TABLE {
+            return Err("svclab does not build VRFs");
+        }
         RoutingAction::Table(table_number(name, dump))
     };
     Ok(RoutingRule {

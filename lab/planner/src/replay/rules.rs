@@ -1,6 +1,7 @@
 //! Replays rules, sets, nftables tables and virtual servers of a dumped node.
 
 use super::not_built::chain_order;
+use super::not_built::unsaved_chains::{is_plain_table, report_unsaved_chains, saved_table};
 use super::report::{ReplayReport, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};
@@ -39,7 +40,7 @@ pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Rep
         None => {}
     }
     if let Some(nft) = &dump.nft {
-        let native = native_tables(nft, dump);
+        let native = native_tables(nft, dump, report);
         if !native.tables.is_empty() {
             let tables = count_noun(native.tables.len(), "table", "tables");
             report.add_replayed(format!("{tables} of nftables"));
@@ -150,14 +151,27 @@ fn accounting_names(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the tables that do not belong to iptables, whose own dump contains those.
-fn native_tables(nft: &Ruleset, dump: &NodeDump) -> Ruleset {
-    let is_dumped = |ip| dump.rules.contains_key(&(ip, DumpedBackend::Default));
-    let mut native = nft.clone();
-    native
-        .tables
-        .retain(|table| !iptables_family(table).is_some_and(is_dumped));
-    native
+/// Returns the tables that the saved rules of iptables do not contain, and reports the chains of
+/// the others that they lack.
+fn native_tables(nft: &Ruleset, dump: &NodeDump, report: &mut ReplayReport) -> Ruleset {
+    let mut is_native = |table: &Table| {
+        let family = iptables_family(table);
+        let rules = family.and_then(|ip| dump.rules.get(&(ip, DumpedBackend::Default)));
+        let Some(rules) = rules else {
+            return true;
+        };
+        match saved_table(table, &rules.tables) {
+            Some(saved) => {
+                report_unsaved_chains(table, saved, report);
+                false
+            }
+            None => !is_plain_table(table),
+        }
+    };
+    let tables = nft.tables.iter().cloned();
+    Ruleset {
+        tables: tables.filter(|table| is_native(table)).collect(),
+    }
 }
 
 /// Returns the address family of a table of iptables-nft. `None` for other tables.
@@ -201,14 +215,15 @@ fn plan_virtual_servers(servers: &Servers, report: &mut ReplayReport) -> Vec<Vir
                 "the choice of the real server may differ",
             );
         }
-        let flags = dumped.flags.as_deref().unwrap_or_default();
+        let flags = dumped.flag_names();
+        let has_flag = |ending: &str| flags.iter().any(|flag| flag.ends_with(ending));
         planned.push(VirtualServer {
             key: *takes,
             scheduler: dumped.scheduler.to_string(),
             persistence: dumped.persistence,
             flags: SchedulerFlags {
-                fallback: flags.contains("-fallback"),
-                hash_port: flags.contains("-port"),
+                fallback: has_flag(FALLBACK),
+                hash_port: has_flag(HASH_PORT),
             },
             servers: dumped
                 .servers
@@ -224,7 +239,19 @@ fn plan_virtual_servers(servers: &Servers, report: &mut ReplayReport) -> Vec<Vir
     planned
 }
 
+/// Options of the default kind of tunnel.
+const PLAIN_TUNNEL: [&str; 2] = ["--tun-type", "ipip"];
+
+/// Ends of the names of supported flags of schedulers.
+const FALLBACK: &str = "-fallback";
+const HASH_PORT: &str = "-port";
+
 fn unsupported_feature(dumped: &Dumped) -> Option<&'static str> {
+    let is_supported = |flag: &String| flag.ends_with(FALLBACK) || flag.ends_with(HASH_PORT);
+    let has_tunnel = |servers: &Dumped| {
+        let mut tunnels = servers.servers.values().filter_map(|one| one.tunnel.as_deref());
+        tunnels.any(|tunnel| tunnel.split_ascii_whitespace().ne(PLAIN_TUNNEL))
+    };
     let has_thresholds =
         |servers: &Dumped| servers.servers.values().any(|one| one.thresholds != (0, 0));
     [
@@ -232,6 +259,11 @@ fn unsupported_feature(dumped: &Dumped) -> Option<&'static str> {
         (dumped.engine.is_some(), "persistence engine"),
         (dumped.one_packet, "one-packet scheduling"),
         (has_thresholds(dumped), "thresholds"),
+        (has_tunnel(dumped), "tunnel options"),
+        (
+            !dumped.flag_names().iter().all(is_supported),
+            "scheduler flags",
+        ),
     ]
     .into_iter()
     .find_map(|(has, name)| has.then_some(name))

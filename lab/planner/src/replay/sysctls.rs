@@ -1,7 +1,8 @@
 //! Replays the sysctls of a dumped node that affect packets.
 
-use super::known_sysctls::{CONNTRACK_MAX, SysctlEffect, effect};
+use super::known_sysctls::{SysctlEffect, effect};
 use super::naming::sysctl_link_name;
+use super::not_built::full_tables::full_tables;
 use super::report::{FileLine, OmittedItem, ReplayReport, count_noun, list_names};
 use crate::build::topology::disabled_ipv6::remove_disabled_ipv6;
 use crate::build::topology::sysctls::ICMP_LIMITS;
@@ -83,7 +84,8 @@ pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut R
             "packets may be handled differently",
         );
     }
-    report.omitted.extend(full_conntrack_table(dump, dumped));
+    report.omitted.extend(full_tables(dump, dumped));
+    report.omitted.extend(recycled_connections(dump, dumped));
     let omitted_count = dumped.len() - replayed_count - limits - unknown.len();
     if omitted_count > 0 {
         report.add_omitted(
@@ -94,31 +96,21 @@ pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut R
     }
 }
 
-/// Percentage of the maximum from which the table of connections counts as full: connections that
-/// are being removed count, too.
-const FULL_PERCENT: u64 = 95;
+/// Sysctl of kernels before v4.12 that drops packets (Linux v4.11, `net/ipv4/tcp_metrics.c`,
+/// `tcp_peer_is_proven`).
+const TW_RECYCLE: &str = "net.ipv4.tcp_tw_recycle";
 
-/// Returns the maximum number of connections as an omitted item if the node had so many.
-fn full_conntrack_table(dump: &NodeDump, sysctls: &Sysctls) -> Option<OmittedItem> {
-    let number = |key: &str| -> Option<(u64, u32)> {
-        let setting = sysctls.get(key)?;
-        Some((setting.values.first()?.trim().parse().ok()?, setting.line))
-    };
-    let (maximum, line) = CONNTRACK_MAX.iter().find_map(|key| number(key))?;
-    let (count, _) = number("net.netfilter.nf_conntrack_count")?;
-    if count.saturating_mul(100) < maximum.saturating_mul(FULL_PERCENT) {
-        return None;
-    }
-    let location = FileLine::in_dump(dump, Format::Sysctls, line)?;
+/// Returns the sysctl as an omitted item if the node had it on.
+fn recycled_connections(dump: &NodeDump, sysctls: &Sysctls) -> Option<OmittedItem> {
+    let setting = sysctls.get(TW_RECYCLE)?;
+    let value = setting.values.first().filter(|value| value.trim() != "0")?;
     let item = OmittedItem::new(
-        Some(location),
-        format!("{} = {maximum}", CONNTRACK_MAX[0]),
-        "only the first network namespace of a kernel has this limit",
+        FileLine::in_dump(dump, Format::Sysctls, setting.line),
+        format!("{TW_RECYCLE} = {value}"),
+        "kernels have no such sysctl since v4.12",
     );
-    Some(item.with_effect(format!(
-        "the node tracked {count} connections; the kernel drops packets of further connections \
-         (table full)"
-    )))
+    let effect = "the node drops SYNs of clients that share an address behind source NAT";
+    Some(item.with_effect(effect))
 }
 
 /// Whether a kernel without the sysctl behaves as with this value. Without its module, a bridge

@@ -36,6 +36,27 @@ pub struct SavedVirtualServer {
     pub line: u32,
 }
 
+impl SavedVirtualServer {
+    /// Returns the names of the flags of the scheduler, sorted. ipvsadm prints numbers for
+    /// schedulers whose flags it does not know (ipvsadm 1.29, `ipvsadm.c`, `print_sched_flags`).
+    #[must_use]
+    pub fn flag_names(&self) -> Vec<String> {
+        let scheduler = &*self.scheduler;
+        let has_names = matches!(scheduler, "sh" | "mh");
+        let flags = self.flags.as_deref().unwrap_or_default().split(',');
+        let flags = flags.map(str::trim).filter(|flag| !flag.is_empty());
+        let mut names: Vec<String> = flags
+            .map(|flag| match flag {
+                "flag-1" if has_names => format!("{scheduler}-fallback"),
+                "flag-2" if has_names => format!("{scheduler}-port"),
+                flag => flag.to_owned(),
+            })
+            .collect();
+        names.sort_unstable();
+        names
+    }
+}
+
 /// Real server as `ipvsadm -Sn` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedRealServer {

@@ -15,6 +15,9 @@ use ipnetwork::IpNetwork;
 
 use super::tokens::{Token, tokenize};
 
+/// Expressions whose values are bits.
+const FLAGS: [&str; 2] = ["flags", "status"];
+
 /// Returns the canonical text. Returns the text unchanged if it cannot be split into words.
 #[must_use]
 pub fn canonical(text: &str) -> String {
@@ -32,7 +35,8 @@ pub fn canonical(text: &str) -> String {
             && let Some(begun) = open.pop()
         {
             let inner = out.split_off(begun);
-            out.extend(canonical_set(&inner[1..]));
+            let is_of_flags = out.last().is_some_and(|last| FLAGS.contains(&last.as_str()));
+            out.extend(canonical_set(&inner[1..], is_of_flags));
             continue;
         } else if word.is_unquoted("counter")
             && let [packets, _, bytes, _, after @ ..] = after
@@ -71,7 +75,13 @@ fn ends_with_nat(words: &[String]) -> bool {
 fn canonical_word(word: &Token<'_>, before: &[String]) -> String {
     let text = word.text;
     if word.is_quoted {
-        return text.to_owned();
+        // Without quotes, a text could look like other words.
+        let has_space = text.contains(char::is_whitespace);
+        return if has_space {
+            format!("\"{text}\"")
+        } else {
+            text.to_owned()
+        };
     }
     let is_mark_operand = matches!(before, [.., meta, mark] if meta == "meta" && mark == "mark");
     match text {
@@ -114,8 +124,10 @@ fn canonical_address(text: &str) -> Option<String> {
     Some(ip.to_string())
 }
 
-/// Returns the canonical form of an anonymous set, from the words between its braces.
-fn canonical_set(inner: &[String]) -> Vec<String> {
+/// Returns the canonical form of an anonymous set, from the words between its braces. Sets of flags
+/// keep their braces: a value in a set is exact, and one without is a bit that may be among others
+/// (nftables v1.0.6, `src/evaluate.c`, `expr_evaluate_relational`).
+fn canonical_set(inner: &[String], is_of_flags: bool) -> Vec<String> {
     let mut items: Vec<String> = inner
         .split(|word| word == ",")
         .map(|item| item.join(" "))
@@ -128,6 +140,7 @@ fn canonical_set(inner: &[String]) -> Vec<String> {
     items.sort_unstable();
     if let [item] = items.as_slice()
         && !item.contains(' ')
+        && !is_of_flags
     {
         return vec![item.clone()];
     }
@@ -280,6 +293,8 @@ mod tests {
             ),
             ("dnat ip to 10.0.0.1", "dnat to 10.0.0.1"),
             ("update @a { ip saddr }", "update @a { ip daddr }"),
+            ("log prefix \"IN drop\"", "log prefix \"IN\" drop"),
+            ("tcp flags { syn } drop", "tcp flags syn drop"),
         ] {
             assert_ne!(canonical(left), canonical(right));
         }

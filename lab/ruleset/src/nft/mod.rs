@@ -12,6 +12,7 @@ mod parser;
 mod references;
 mod removal;
 mod tokens;
+mod xtables;
 
 pub use batches::{MAX_BATCH_SIZE, split_batches};
 pub use canonical::canonical;

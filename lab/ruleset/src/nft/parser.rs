@@ -4,6 +4,7 @@ use super::chain::{self, split};
 use super::elements::ElementParser;
 use super::first_lines::{FirstLines, duplicate_error};
 use super::tokens::Token;
+use super::xtables::OLD_MARK;
 use crate::nft::{Chain, Ruleset, Set, Table, TableObject};
 use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Line, Text, lines};
@@ -32,9 +33,11 @@ const VERBATIM_PROPERTIES: [&str; 4] = ["policy", "gc-interval", "auto-merge", "
 pub fn parse_ruleset(text: &Text, problems: &mut Vec<Problem>) -> Ruleset {
     let mut reader = Parser::default();
     for line in lines(text).map(without_handle) {
-        // `nft` prints a comment before the tables of iptables-nft.
+        // `nft` prints a comment before the tables of iptables-nft. Older versions print extensions
+        // of iptables like comments, also at the start of a rule.
+        let is_comment = line.text.starts_with('#') && !line.text.starts_with(OLD_MARK);
         if !line.text.is_empty()
-            && !line.text.starts_with('#')
+            && !is_comment
             && let Err(problem) = reader.parse_line(line)
         {
             problems.push(problem);

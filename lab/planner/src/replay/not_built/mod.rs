@@ -2,5 +2,8 @@
 
 pub(super) mod chain_order;
 pub(super) mod connections;
+pub(super) mod full_tables;
 pub(super) mod link_state;
+pub(super) mod rule_state;
 pub(super) mod traffic;
+pub(super) mod unsaved_chains;

@@ -65,3 +65,40 @@ fn missing_routing_rules_of_the_kernel_are_listed() {
         ["the missing IPv6 routing rule `32766: from all lookup main`"]
     );
 }
+
+#[test]
+fn restricted_rule_at_priority_of_the_kernel_is_built() {
+    let replay = |rule: &str| {
+        let rules = format!(
+            "0:\tfrom all lookup local\n{rule}32767:\tfrom all lookup default\n"
+        );
+        let mut plan = plan_with_node();
+        let report = replace(&mut plan, "node-1", &parse_files(&[("ip-rule", &rules)]));
+        let node = plan.namespace("node-1").unwrap();
+        (node.routing_rules.len(), report.omitted.len())
+    };
+    assert_eq!(replay("32766:\tfrom all lookup main\n"), (0, 0));
+    for rule in [
+        "32766:\tfrom all fwmark 0x1 lookup main\n",
+        "32766:\tnot from all fwmark 0xca6c lookup main\n",
+        "32766:\tfrom all lookup main suppress_prefixlength 0\n",
+    ] {
+        assert_eq!(replay(rule), (1, 1), "{rule}");
+    }
+}
+
+#[test]
+fn local_route_of_a_program_is_built() {
+    let routes = "local default dev lo table 2004 proto kernel scope host\n\
+                  local 10.0.0.1 dev ens5 table 10 proto kernel scope host src 10.0.0.1\n";
+    let files = FILES
+        .into_iter()
+        .filter(|(name, _)| *name == "ip-addr")
+        .chain([("ip-4-route", routes)]);
+    let mut plan = plan_with_node();
+    replace(&mut plan, "node-1", &parse_files(&files.collect::<Vec<_>>()));
+    let node = plan.namespace("node-1").unwrap();
+    let local = node.routes.iter().filter(|route| route.kind == RouteKind::Local);
+    let local: Vec<_> = local.map(|route| (route.to.to_string(), route.table)).collect();
+    assert_eq!(local, [("0.0.0.0/0".to_owned(), Some(2004))]);
+}

@@ -36,7 +36,10 @@ pub(super) fn render(rule: &RuleParts<'_>) -> String {
             .iter()
             .filter_map(|choice| canonical_match_option(&module.name, choice))
             .collect();
-        choices.sort();
+        // The options of `policy` describe one policy up to `--next`.
+        if module.name != "policy" {
+            choices.sort();
+        }
         let is_redundant = matches!(module.name.as_ref(), "tcp" | "udp" | "sctp" | "comment")
             && choices.is_empty();
         if !is_redundant {
@@ -239,6 +242,14 @@ mod tests {
                 "-m statistic --mode random --probability 0.3333333333",
             ),
             ("-m comment --comment a -j Y", "-m comment --comment b -j Y"),
+            (
+                "-m connlimit --connlimit-above 9 --connlimit-mask 32 -j Y",
+                "-m connlimit --connlimit-above 9 --connlimit-mask 128 -j Y",
+            ),
+            (
+                "-m policy --dir in --pol ipsec --strict --reqid 1 --mode tunnel --next --reqid 2 --mode transport -j Y",
+                "-m policy --dir in --pol ipsec --strict --reqid 1 --mode transport --next --reqid 2 --mode tunnel -j Y",
+            ),
             ("-j REJECT", "-j REJECT --reject-with tcp-reset"),
             ("-p tcp --syn -j Y", "-p tcp ! --syn -j Y"),
             ("-m limit --limit 5/min -j Y", "-m limit --limit 6/min -j Y"),
