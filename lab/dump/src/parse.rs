@@ -228,7 +228,7 @@ fn contradiction_error(first: &str, second: &str, format: Format, reason: &str) 
 fn unknown_format_error(name: &str, text: &str) -> Diagnostic {
     if text.trim_ascii().is_empty() {
         return Diagnostic::error(format!("{name}: the file is empty")).with_help(
-            "specify a file with program output, or a tarball of `scripts/collect-node`",
+            "specify a file with program output, or a tarball of `svclab collect-node`",
         );
     }
     if is_json(text) {

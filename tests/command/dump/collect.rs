@@ -12,7 +12,7 @@ use svclab_dump::folder::DumpFiles;
 use svclab_ruleset::tool::Format;
 
 use crate::running::Labs;
-use crate::support::{LAB, project, stderr};
+use crate::support::{LAB, project, stderr, svclab};
 
 pub const SCRIPT: &str = include_str!("../../../scripts/collect-node");
 
@@ -554,5 +554,19 @@ fn is_network(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => four == Ipv4Addr::UNSPECIFIED || four.octets()[2..] == [0, 0],
         IpAddr::V6(six) => six.segments()[4..] == [0, 0, 0, 0],
+    }
+}
+
+#[test]
+fn collect_node_is_printed_unchanged() {
+    for in_runner in [false, true] {
+        let mut command = svclab();
+        command.arg("collect-node");
+        if in_runner {
+            command.env("GITHUB_ACTIONS", "true");
+        }
+        let output = command.output().expect("the command starts");
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(output.stdout == SCRIPT.as_bytes(), "the text differs");
     }
 }

@@ -27,7 +27,7 @@ pub enum OverlayError {
     },
     /// The dump contains no usable data.
     #[error(
-        "{name} contains no data of a node; collect the node with `scripts/collect-node`, or pass \
+        "{name} contains no data of a node; collect the node with `svclab collect-node`, or pass \
          the output of `iptables-save`, in one directory with the output of `ipset save`"
     )]
     Empty {

@@ -88,8 +88,8 @@ pub enum VersionError {
     },
     /// The output does not contain a kube-proxy version.
     #[error(
-        "{} --version does not print a kube-proxy version of v1.9 or newer, but: {output}",
-        .path.display()
+        "{} --version does not print a kube-proxy version from {} to {}, but: {output}",
+        .path.display(), Version::OLDEST, Version::NEWEST
     )]
     NotKubeProxy {
         /// Path of the program.

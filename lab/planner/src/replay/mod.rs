@@ -76,6 +76,9 @@ pub fn replace_node(
     plan.kube_proxies.retain(|proxy| proxy.namespace != node);
     plan.commands.retain(|typed| typed.namespace != node);
     report.add_simulated("pods, hosts, balancers and other nodes of the lab");
+    if dump.nft.is_none() && !dump.rules.is_empty() {
+        report.add_simulated("no tables of nftables: `nft list ruleset` was not dumped");
+    }
     if dump.connections.is_none() {
         report.add_simulated("no tracked connections: `conntrack -L` was not dumped");
     }

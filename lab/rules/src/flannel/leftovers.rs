@@ -26,7 +26,7 @@ pub struct EarlierFlannel {
     /// Lease that the node had.
     #[schemars(with = "String")]
     pub lease: Ipv4Network,
-    /// Whether MASQUERADE had `--random-fully`; see [`Flannel::random_fully`].
+    /// Whether MASQUERADE had `--random-fully`; see `randomFully` of `flannel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_fully: Option<bool>,
     /// Whether `/run/flannel/subnet.env` still exists.

@@ -32,7 +32,7 @@ pub struct NodeSpec {
     /// Manual changes on the node, applied after all components have written their rules.
     #[serde(default)]
     pub by_hand: ByHand,
-    /// Dump of the node, for example from `scripts/collect-node`, which replaces the state that the
+    /// Dump of the node, for example from `svclab collect-node`, which replaces the state that the
     /// lab's components would create. The value is the path of an archive, directory or file,
     /// relative to the lab's file.
     #[serde(default)]

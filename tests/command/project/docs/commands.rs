@@ -200,6 +200,7 @@ fn docs_command_lines_are_valid() {
         "diff",
         "replay",
         "redact",
+        "collect-node",
         "report",
         "doctor",
         "kernel",

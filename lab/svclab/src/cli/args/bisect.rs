@@ -9,7 +9,7 @@ use super::{KernelArguments, LabSource};
 /// Help text of `svclab bisect` about GOOD and BAD and the exit codes.
 pub(crate) const BISECT_HELP: &str = "\
 GOOD and BAD are two cases of labs with the same nodes, pods and hosts, or two dumps of a \
-node in the format of `svclab replay`: a tarball of `scripts/collect-node`, a directory or a \
+node in the format of `svclab replay`: a tarball of `svclab collect-node`, a directory or a \
 file. With --case and --node, the dumps replace that node of that case. A dump of only rules \
 and sets replaces only the dumped tables and sets. Without --case, everything else is built \
 from --objects, and --probe selects the probe.

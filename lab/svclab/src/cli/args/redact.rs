@@ -6,7 +6,7 @@ use clap::Args;
 
 /// Help text of `svclab redact` about the key and the exit codes.
 pub(crate) const REDACT_HELP: &str = "\
-A value has the same new value as in a dump that `scripts/collect-node --redact-key` wrote with \
+A value has the same new value as in a dump that `collect-node --redact-key` wrote with \
 the same key. Addresses, namespaces, names of objects and nodes, and labels are renamed. Ports, \
 their names, and words of the Kubernetes API stay. Fields that svclab does not read, such as \
 annotations, images and environment variables, are dropped. Make a key:

@@ -9,7 +9,7 @@ use super::selection::{KernelArguments, LabSource, parse_wait_duration};
 
 /// Help text of `svclab replay` about dumps and the exit codes.
 pub(crate) const REPLAY_HELP: &str = "\
-A dump is a tarball of `scripts/collect-node`, or a directory or file in the format of \
+A dump is a tarball of `svclab collect-node`, or a directory or file in the format of \
 `svclab diff`. It replaces the node that has its address, or the node that is named before \
 it: node-1=DUMP. Everything else is built from the objects: pods with servers, other nodes, \
 hosts. Replayed, simulated and omitted parts are printed before the probes.

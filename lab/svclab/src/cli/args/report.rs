@@ -10,7 +10,8 @@ Examples:
   svclab report shard-1 shard-2 --output all
   svclab report patched --baseline released --output changes.html
 
-Exit code: 0; with --baseline 1 if a case fails that passed before, or did not run any more.";
+Exit code: 0; with --baseline 1 if a case fails that passed before or did not run before,
+or if a case did not run any more.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {

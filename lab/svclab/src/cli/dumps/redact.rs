@@ -20,7 +20,7 @@ const MAKE_KEY: &str =
     "make a key: head -c 32 /dev/urandom | od -A n -v -t x1 | tr -d ' \\n' >redact.key";
 
 /// Help text for a dump in the place of a file of objects.
-const REDACT_DUMP: &str = "collect the dump again with `scripts/collect-node --redact-key FILE`; only objects can be \
+const REDACT_DUMP: &str = "collect the dump again with `collect-node --redact-key FILE`; only objects can be \
      redacted later";
 
 /// Redacts files of objects. Nothing is written unless all files can be redacted.

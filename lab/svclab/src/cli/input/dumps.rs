@@ -61,7 +61,7 @@ pub(crate) fn check_dumps(
         if (whole || lenient) && dump.formats().next().is_none() {
             return Err(CliError::refused(
                 format!("no file of {} can be read", path.display()),
-                "collect the node again with scripts/collect-node",
+                "collect the node again with `svclab collect-node`",
             ));
         }
         let dump = DumpOverride {
