@@ -278,6 +278,7 @@ fn merge_facts(runs: &[NamedRun]) -> Option<RunFacts> {
         duration_ms: facts().map(|facts| facts.duration_ms).max()?,
         jobs: facts().map(|facts| facts.jobs).max()?,
         command: words.join(" "),
+        flaky_fails: facts().any(|facts| facts.flaky_fails),
         shard: None,
     })
 }
@@ -323,6 +324,7 @@ mod tests {
             duration_ms: 10 * number as u64,
             jobs: 16,
             command: format!("svclab run --shard {number}/2 lab"),
+            flaky_fails: number == 2,
             shard: Some(ShardFacts {
                 number,
                 count: 2,
@@ -341,6 +343,7 @@ mod tests {
         assert_eq!((merged.begun, merged.summary.passed), (Some(4), 4));
         let facts = merged.run.as_ref().expect("facts");
         assert_eq!((facts.duration_ms, &*facts.command), (20, "svclab run lab"));
+        assert!(facts.flaky_fails);
         assert_eq!(merged.exit_code(), 0);
         let other = merge(&[shard(1), shard(2)]).expect("both shards");
         assert_eq!(other, merged);

@@ -243,6 +243,12 @@ pub struct StepDocument {
     pub applied_us: u64,
     /// Traffic shifts of the probes that the step affects.
     pub shifts: Vec<TrafficShift>,
+    /// Names of the probes whose last result was possible only before the step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmoved: Vec<String>,
+    /// Number of packets since the change that were not captured.
+    #[serde(default, skip_serializing_if = "is_none_missed")]
+    pub packets_missed: u64,
     /// Expectation as text; absent if the lab states none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
@@ -255,6 +261,12 @@ impl Document {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         self.to_results().exit_code()
+    }
+
+    /// Whether there are flaky cases, and the run was told that they fail.
+    #[must_use]
+    pub fn has_failing_flaky_cases(&self) -> bool {
+        self.to_results().has_failing_flaky_cases()
     }
 
     /// Returns the number of cases without a result; 0 for an interrupted run.
@@ -288,6 +300,7 @@ impl Document {
         });
         Results {
             begun: self.begun,
+            run: self.run.clone(),
             summary: self.summary,
             interrupted: self.interrupted,
             stopped: self.stopped,
@@ -434,6 +447,8 @@ impl From<&StepOutcome> for StepDocument {
             name: step.name.clone(),
             applied_us: step.applied_us,
             shifts: step.shifts.clone(),
+            unmoved: step.unmoved.clone(),
+            packets_missed: step.packets_missed,
             expected: step.within.map(describe_within),
             holds: step.holds(),
         }

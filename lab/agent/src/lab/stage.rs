@@ -244,10 +244,10 @@ impl RunningLab {
         }
         for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
             let ns = self.recorded_namespace(&namespace.name)?;
-            if let Some(held) =
-                kernel_state::read(ns, wire, namespace, watch, self.real_proxy_mode(namespace))
-                    .await?
-            {
+            let real = self.real_proxy_mode(namespace);
+            let commands = &self.plan.commands;
+            let held = kernel_state::read(ns, wire, namespace, watch, real, commands).await?;
+            if let Some(held) = held {
                 evidence.kernel_state.insert(namespace.name.clone(), held);
             }
         }

@@ -74,7 +74,7 @@ impl RunningLab {
             capture.drain();
         }
         let closing = capture::end(captures).await;
-        let (packets, _) = buffer.borrow_mut().take();
+        let (packets, packets_missed) = buffer.borrow_mut().take();
         Ok(MadeStep {
             evidence: StepEvidence {
                 name: planned_step.name.clone(),
@@ -83,6 +83,7 @@ impl RunningLab {
                 convergence_attempts,
                 delay_ms: 0,
                 packets,
+                packets_missed,
             },
             delay,
             closing,

@@ -29,10 +29,8 @@ pub(crate) async fn read_iptables(
     let mut saved = Vec::new();
     for backend in [Backend::Nft, Backend::Legacy] {
         for ip in [4, 6] {
-            let planned = plan
-                .iptables
-                .as_ref()
-                .filter(|rules| rules.backend == backend);
+            let mut backends = plan.iptables_rules();
+            let planned = backends.find(|rules| rules.backend == backend);
             let input = planned.map(|own| if ip == 6 { &own.v6 } else { &own.v4 });
             let planned_tables: BTreeSet<&str> = input
                 .iter()

@@ -15,7 +15,7 @@ use crate::runtime::process_clock::ClockGuard;
 use crate::watch::network::{read_links, read_network};
 use svclab_model::evidence::{KernelState, LinkState};
 use svclab_model::plan::Mode;
-use svclab_model::plan::{EvidenceRequest, Namespace};
+use svclab_model::plan::{EvidenceRequest, Namespace, NodeCommand};
 use svclab_model::protocol::Failure;
 
 /// Time limit for the kernel to update the state of an interface. Its link watch runs at least once
@@ -25,13 +25,14 @@ const LINK_STATE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads the state that the plan requests of a namespace. Returns `None` if the plan requests
 /// nothing. `real` is the mode of a real kube-proxy in the namespace, whose objects are not in the
-/// plan.
+/// plan, and neither are those of `commands`.
 pub(crate) async fn read(
     ns: &NetNs,
     netlink: &NamespaceNetlink,
     plan: &Namespace,
     watch: &EvidenceRequest,
     real: Option<Mode>,
+    commands: &[NodeCommand],
 ) -> Result<Option<KernelState>, Failure> {
     let is_requested = |list: &[String]| list.contains(&plan.name);
     let balances = real == Some(Mode::Ipvs);
@@ -48,14 +49,18 @@ pub(crate) async fn read(
         return Ok(None);
     }
     let mut state = KernelState::default();
-    // Without planned sets the namespace has none, and the kernel may lack ipset support.
-    if sets && (balances || !plan.ipset.is_empty()) {
+    // Without these the namespace has no sets and servers, and the kernel may not support them.
+    let is_used = |program: &str| {
+        let mut own = commands.iter().filter(|own| own.namespace == plan.name);
+        own.any(|own| own.mentions(program))
+    };
+    if sets && (balances || !plan.ipset.is_empty() || is_used("ipset")) {
         state.sets = read_sets(ns, &plan.name).await?;
     }
     if tables {
         state.nft = run_program(ns, &plan.name, "nft", &["list", "ruleset"]).await?;
     }
-    if ipvs && (balances || !plan.ipvs.is_empty()) {
+    if ipvs && (balances || !plan.ipvs.is_empty() || is_used("ipvsadm")) {
         state.ipvs = ipvs::read::read_virtual_servers(ns, &plan.name)?;
     }
     if links {

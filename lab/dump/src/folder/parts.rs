@@ -317,7 +317,7 @@ pub(super) fn unprinted_tables(files: &[File]) -> Vec<SkippedFile> {
         let [start, end] = UNPRINTED_TABLE;
         let lines = file.text.lines().map(str::trim);
         let lines = lines.filter(move |line| line.starts_with(start) && line.contains(end));
-        lines.map(|line| (&file.name, line.trim_start_matches(['#', ' '])))
+        lines.map(move |line| (&file.name, line.trim_start_matches(['#', ' '])))
     });
     let gaps = comments.map(|(path, comment)| SkippedFile {
         path: path.clone(),

@@ -385,9 +385,9 @@ fn has_letter(arguments: &[&str], letters: &[char]) -> bool {
 /// Returns the arguments without these options and their values.
 fn without_option<'a>(
     arguments: &'a [&'a str],
-    options: &'a [&str],
+    options: &'a [&'a str],
 ) -> impl Iterator<Item = &'a str> {
-    let is_option = |index: usize| options.contains(&arguments[index]);
+    let is_option = move |index: usize| options.contains(&arguments[index]);
     (0..arguments.len())
         .filter(move |index| !is_option(*index) && (*index == 0 || !is_option(*index - 1)))
         .map(move |index| arguments[index])

@@ -80,6 +80,15 @@ impl Draws {
         totals
     }
 
+    /// Whether one side has a verdict that the other side never has.
+    pub(crate) fn has_other_verdict(&self) -> bool {
+        let [against, new] = self.connections().map(|tally| {
+            let outcomes = tally.counts().keys();
+            outcomes.map(|outcome| outcome.verdict).collect::<BTreeSet<_>>()
+        });
+        against != new
+    }
+
     pub(crate) fn likeness(&self, threshold: Threshold) -> Likeness {
         let (p_value, is_alike, likely, enough_draws) = match self.unit {
             DrawUnit::Connection => {

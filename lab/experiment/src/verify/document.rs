@@ -30,6 +30,9 @@ pub struct Verification {
     pub flows: usize,
     /// Flows whose outcomes differ.
     pub changed: Vec<ChangedFlow>,
+    /// Flows whose outcomes differ by chance or not, after the maximum number of draws.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undecided: Vec<UndecidedFlow>,
     /// All compared flows, for tables. The document has only their number.
     #[serde(skip)]
     pub compared: Vec<ComparedFlow>,
@@ -177,6 +180,21 @@ pub struct ChangedFlow {
     pub error_per_billion: u64,
 }
 
+/// Flow for which the maximum number of draws did not decide whether the sides differ.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UndecidedFlow {
+    /// Flow.
+    #[serde(flatten)]
+    pub flow: FlowId,
+    /// Outcomes on the reference side.
+    pub against: Vec<OutcomeCount>,
+    /// Outcomes on the new side.
+    pub new: Vec<OutcomeCount>,
+    /// Whether one side has a verdict that the other side never has, such as a timeout.
+    pub has_other_verdict: bool,
+}
+
 /// Flow whose outcomes were compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComparedFlow {
@@ -299,17 +317,20 @@ pub struct NotCompared {
 
 impl Verification {
     /// Returns the exit code, in the order of [`exit_code`]: 130 if the run was interrupted. Else
-    /// the code of the most severe error of a failed case. Else 1 if a flow or share differs, 4 if
-    /// nothing was compared, and 0 otherwise.
+    /// the code of the most severe error of a failed case. Else 1 if a flow or share differs, or an
+    /// undecided flow has a verdict on one side only. Else 4 if nothing was compared, and 0
+    /// otherwise.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         if self.interrupted {
             return exit_code::INTERRUPTED;
         }
+        let is_in_doubt = self.undecided.iter().any(|flow| flow.has_other_verdict);
+        let is_changed = !self.changed.is_empty() || !self.shares.is_empty();
         let kinds = self.failed.iter().map(|failed| failed.error.kind);
         match kinds.max() {
             Some(trouble) => trouble.exit_code(),
-            None if !self.changed.is_empty() || !self.shares.is_empty() => exit_code::FAILED,
+            None if is_changed || is_in_doubt => exit_code::FAILED,
             None if self.cases == 0 => exit_code::NOTHING_SELECTED,
             None => exit_code::SUCCESS,
         }
@@ -336,6 +357,7 @@ mod tests {
             cases: 0,
             flows: 0,
             changed: Vec::new(),
+            undecided: Vec::new(),
             compared: Vec::new(),
             shares: Vec::new(),
             rules: Vec::new(),

@@ -18,7 +18,7 @@ mod shares;
 mod side;
 
 pub use document::{
-    ChangedFlow, ComparedFlow, FailedCase, FlowId, FlowShift, NotCompared, RulesDiffer, SCHEMA,
+    ChangedFlow, ComparedFlow, UndecidedFlow, FailedCase, FlowId, FlowShift, NotCompared, RulesDiffer, SCHEMA,
     Share, SharesDiffer, ShiftTimes, SideInfo, SideName, SyncTimes, Verification,
 };
 pub use matches::OneSidedMatches;

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::case_comparison::{AFFINITY_CONNECTIONS, CaseComparison, Runs};
 use super::document::{
-    ChangedFlow, ComparedFlow, FailedCase, FlowShift, RulesDiffer, SCHEMA, ShiftTimes, SideName,
+    ChangedFlow, ComparedFlow, FailedCase, FlowShift, RulesDiffer, SCHEMA, ShiftTimes, SideName, UndecidedFlow,
     SyncTimes, Verification,
 };
 use super::pairs::{CasePair, PreparedPairs};
@@ -85,6 +85,7 @@ pub async fn verify(
         cases: 0,
         flows: 0,
         changed: Vec::new(),
+        undecided: Vec::new(),
         compared: Vec::new(),
         shares: shares.differing(&found.pairs),
         rules: Vec::new(),
@@ -102,6 +103,7 @@ pub async fn verify(
                 verification.flows += compared_case.flows.len();
                 verification.compared.extend(compared_case.flows);
                 verification.changed.extend(compared_case.changed);
+                verification.undecided.extend(compared_case.undecided);
                 verification.rules.extend(compared_case.rules);
                 verification.shifts.extend(compared_case.moved);
                 for (all, own) in sync_times.iter_mut().zip(compared_case.sync_ms) {
@@ -151,6 +153,7 @@ struct ComparedCase {
     /// Outcomes of each flow in the first run of the case.
     drawn: Runs,
     changed: Vec<ChangedFlow>,
+    undecided: Vec<UndecidedFlow>,
     rules: Vec<RulesDiffer>,
     moved: Vec<FlowShift>,
     /// Sync times of kube-proxies in milliseconds, by side.
@@ -255,6 +258,19 @@ async fn compare_on(
             error_per_billion: parts(chance, 1e9),
         }
     });
+    let unsure = flows
+        .iter()
+        .filter(|(_, draws)| draws.likeness(threshold) == Likeness::Unsure);
+    let undecided = unsure.map(|(probe, draws)| {
+        let [against, new] = outcomes(probe);
+        UndecidedFlow {
+            flow: comparison.flow(probe),
+            against,
+            new,
+            has_other_verdict: draws.has_other_verdict(),
+        }
+    });
+    let undecided = undecided.collect();
     let compared = flows.keys().map(|probe| {
         let [against, new] = outcomes(probe);
         ComparedFlow {
@@ -268,6 +284,7 @@ async fn compare_on(
     Ok(ComparedCase {
         flows: compared.collect(),
         changed: changed.collect(),
+        undecided,
         drawn: first,
         rules: comparison.rule_differences(&both),
         moved: comparison.traffic_shifts(&both),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use pnet::packet::Packet as _;
 use pnet::packet::ethernet::{EtherType, EtherTypes, EthernetPacket};
-use pnet::packet::ip::IpNextHeaderProtocol;
+use pnet::packet::ip::{IpNextHeaderProtocol, IpNextHeaderProtocols};
 use pnet::packet::ipv4::{Ipv4Flags, Ipv4Packet};
 use pnet::packet::ipv6::Ipv6Packet;
 use pnet::packet::tcp::TcpFlags;
@@ -150,12 +150,13 @@ impl Frame {
                 let packet = Ipv6Packet::new(bytes)?;
                 let (source, destination) =
                     (packet.get_source().into(), packet.get_destination().into());
+                let transport = skip_extensions(packet.get_next_header(), packet.payload())?;
                 let mut frame = Self::from_ip_payload(
                     source,
                     destination,
-                    packet.get_next_header(),
-                    packet.payload(),
-                    true,
+                    transport.protocol,
+                    transport.bytes,
+                    transport.is_first_fragment,
                 );
                 frame.ttl = packet.get_hop_limit();
                 frame.length = IPV6_HEADER + u32::from(packet.get_payload_length());
@@ -200,6 +201,44 @@ impl Frame {
     pub fn has_kind(&self, kind: PacketKind) -> bool {
         self.payload.has_kind(kind)
     }
+}
+
+/// Payload of an IPv6 packet behind its extension headers.
+struct Ipv6Transport<'p> {
+    protocol: IpNextHeaderProtocol,
+    bytes: &'p [u8],
+    is_first_fragment: bool,
+}
+
+/// Maximum number of extension headers. RFC 8200, section 4.1, lists each header once or twice.
+const MAX_EXTENSIONS: usize = 8;
+
+/// Returns the payload behind the extension headers (RFC 8200, section 4). `None` for a truncated
+/// header.
+fn skip_extensions(mut protocol: IpNextHeaderProtocol, mut bytes: &[u8]) -> Option<Ipv6Transport<'_>> {
+    let mut is_first_fragment = true;
+    for _ in 0..MAX_EXTENSIONS {
+        let length = match protocol {
+            IpNextHeaderProtocols::Hopopt
+            | IpNextHeaderProtocols::Ipv6Route
+            | IpNextHeaderProtocols::Ipv6Opts => 8 * (usize::from(*bytes.get(1)?) + 1),
+            IpNextHeaderProtocols::Ipv6Frag => {
+                let [_, _, high, low, ..] = bytes else {
+                    return None;
+                };
+                is_first_fragment &= u16::from_be_bytes([*high, *low]) >> 3 == 0;
+                8
+            }
+            _ => break,
+        };
+        protocol = IpNextHeaderProtocol::new(*bytes.first()?);
+        bytes = bytes.get(length..)?;
+    }
+    Some(Ipv6Transport {
+        protocol,
+        bytes,
+        is_first_fragment,
+    })
 }
 
 impl Payload {
@@ -298,6 +337,27 @@ mod tests {
             frame.tcp_header.and_then(|segment| segment.mss),
             Some(65_495)
         );
+    }
+
+    #[test]
+    fn frame_ipv6_fragment_has_kind_of_its_payload() {
+        let udp = [0xa1, 0x8a, 0, 53, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        let packet = |offset: u8| {
+            let options = [44, 0, 1, 4, 0, 0, 0, 0];
+            let fragment = [17, 0, 0, (offset << 3) | 1, 0, 0, 0, 9];
+            let payload = [&options[..], &fragment, &udp].concat();
+            let length = u8::try_from(payload.len()).unwrap();
+            let mut frame = ethernet(&[0x60, 0, 0, 0, 0, length, 0, 64]);
+            frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+            frame.extend_from_slice(&[[0xfd; 16], [0xfe; 16]].concat());
+            frame.extend_from_slice(&payload);
+            frame
+        };
+        let first = Frame::from_ethernet(&packet(0)).unwrap();
+        assert!(first.has_kind(PacketKind::Udp));
+        assert_eq!(first.ports, Some((41354, 53)));
+        let second = Frame::from_ethernet(&packet(2)).unwrap();
+        assert_eq!((second.payload, second.ports), (Payload::Other, None));
     }
 
     #[test]

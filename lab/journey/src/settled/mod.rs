@@ -15,7 +15,7 @@ mod iptables;
 mod nftables;
 mod sets;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use crate::journey::{Hop, Journey, Kind, PacketPath, PathEnd, Rewrite, RuleMatch};
@@ -276,7 +276,8 @@ impl<'e> TimeoutProof<'e> {
             Some(number) => Some(usize::try_from(number).map_err(|error| error.to_string())?),
             None => None,
         };
-        visits.count_match(chain_key);
+        let returns = matches!(step.target.as_deref(), Some("RETURN" | "return"));
+        visits.count_match(chain_key, returns);
         let has_one_destination = chain.check_rules(number, state)?;
         let (Some(_), Some(target)) = (step.number, step.target.as_deref()) else {
             return Ok(());
@@ -361,23 +362,50 @@ type ChainKey<'s> = (Backend, &'s str, &'s str);
 struct ChainVisits<'s> {
     /// Number of jumps to each chain and number of rule matches in it.
     chains: HashMap<ChainKey<'s>, (usize, usize)>,
+    /// Chain of the last match, after the chains from which it was entered, each with whether its
+    /// last matching rule returned.
+    stack: Vec<(ChainKey<'s>, bool)>,
+    /// Chain to which the last match jumped.
+    entered: Option<ChainKey<'s>>,
+    /// Chains whose end the packet reached: another chain continued after their last match.
+    passed: HashSet<ChainKey<'s>>,
 }
 
 impl<'s> ChainVisits<'s> {
-    fn count_match(&mut self, chain_key: ChainKey<'s>) {
+    fn count_match(&mut self, chain_key: ChainKey<'s>, returns: bool) {
         self.chains.entry(chain_key).or_default().1 += 1;
+        let mut callers = self.stack.iter();
+        if self.entered.take() == Some(chain_key) {
+            self.stack.push((chain_key, false));
+        } else if let Some(depth) = callers.rposition(|(known, _)| *known == chain_key) {
+            let left = self.stack.drain(depth + 1..);
+            let passed = left.filter(|(_, returned)| !returned);
+            self.passed.extend(passed.map(|(chain, _)| chain));
+        } else {
+            // Another hook or table.
+            self.stack.clear();
+            self.stack.push((chain_key, false));
+        }
+        if let Some((_, returned)) = self.stack.last_mut() {
+            *returned = returns;
+        }
     }
 
     fn count_jump(&mut self, chain_key: ChainKey<'s>) {
         self.chains.entry(chain_key).or_default().0 += 1;
+        self.entered = Some(chain_key);
     }
 
     /// Returns the chains in which the last rule that the packet passed is unknown: chains without
-    /// a match, or entered several times.
+    /// a match, entered several times, or passed to their end.
     fn into_unbounded(self) -> impl Iterator<Item = ChainKey<'s>> {
+        let passed = self.passed;
+        let is_unbounded = move |chain: &ChainKey<'s>, (sent, steps): (usize, usize)| {
+            sent > 1 || steps == 0 || passed.contains(chain)
+        };
         self.chains
             .into_iter()
-            .filter(|(_, (sent, steps))| *sent > 1 || *steps == 0)
+            .filter(move |(chain, counts)| is_unbounded(chain, *counts))
             .map(|(place, _)| place)
     }
 }
@@ -405,5 +433,40 @@ fn is_final(flight: &PacketPath, packets: &[PacketPath], is_retransmitted: bool)
         (PathEnd::Delivered, Kind::Syn | Kind::Datagram | Kind::Ping) => flight.direction,
         (PathEnd::Delivered, Kind::Rst) => is_retransmitted && flight.direction,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the chains whose last passed rule is unknown. Each match has its chain, the chain to
+    /// which it jumps, and whether it returns.
+    fn unbounded<'s>(matches: &[(&'s str, Option<&'s str>, bool)]) -> Vec<&'s str> {
+        let mut visits = ChainVisits::default();
+        for (chain, jump, returns) in matches {
+            visits.count_match((Backend::Nft, "filter", chain), *returns);
+            if let Some(jump) = jump {
+                visits.count_jump((Backend::Nft, "filter", jump));
+            }
+        }
+        let mut chains: Vec<&str> = visits.into_unbounded().map(|(_, _, chain)| chain).collect();
+        chains.sort_unstable();
+        chains
+    }
+
+    #[test]
+    fn chain_is_unbounded_if_its_caller_continues() {
+        let (call, mark, next) = (("F", Some("X"), false), ("X", None, false), ("F", None, false));
+        assert_eq!(unbounded(&[call, mark, next]), ["X"]);
+        assert_eq!(unbounded(&[call, ("X", None, true), next]), Vec::<&str>::new());
+        // The last match ended the traversal; the next one is in another hook.
+        let inner = ("X", Some("Y"), false);
+        let end = ("Y", None, false);
+        let other_hook = ("P", None, false);
+        assert_eq!(unbounded(&[call, inner, end, other_hook]), Vec::<&str>::new());
+        assert_eq!(unbounded(&[call, inner, end, next]), ["X", "Y"]);
+        assert_eq!(unbounded(&[call, next]), ["X"]);
+        assert_eq!(unbounded(&[call, mark, call, ("X", None, true)]), ["X"]);
     }
 }

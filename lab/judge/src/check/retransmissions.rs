@@ -1,6 +1,6 @@
 //! Measures retransmissions: the intervals between a packet and its copies.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use svclab_journey::Frame;
@@ -25,10 +25,18 @@ struct PacketKey {
     sequence: Option<u32>,
 }
 
+/// Packet with its retransmissions.
+pub(crate) struct Series {
+    /// Source and destination. Empty for a packet without ports.
+    pub ends: Vec<SocketAddr>,
+    /// Intervals between the copies of the packet.
+    pub intervals: Vec<Duration>,
+}
+
 /// Returns the intervals of each packet, in the order in which the packets were first captured.
 /// `packets` are frames with their times in nanoseconds, in order of time.
-pub(crate) fn intervals<'a>(packets: impl Iterator<Item = (u64, &'a Frame)>) -> Vec<Vec<Duration>> {
-    let mut packets_by_key: Vec<(PacketKey, u64, Vec<Duration>)> = Vec::new();
+pub(crate) fn series<'a>(packets: impl Iterator<Item = (u64, &'a Frame)>) -> Vec<Series> {
+    let mut packets_by_key: Vec<(PacketKey, u64, Series)> = Vec::new();
     for (time, frame) in packets {
         let identity = PacketKey {
             source: frame.source,
@@ -36,23 +44,41 @@ pub(crate) fn intervals<'a>(packets: impl Iterator<Item = (u64, &'a Frame)>) -> 
             ports: frame.ports,
             sequence: frame.tcp_header.map(|segment| segment.sequence),
         };
-        if let Some((_, last, pauses)) =
+        if let Some((_, last, series)) =
             packets_by_key.iter_mut().find(|(own, ..)| *own == identity)
         {
-            pauses.push(Duration::from_nanos(time.saturating_sub(*last)));
+            let pause = Duration::from_nanos(time.saturating_sub(*last));
+            series.intervals.push(pause);
             *last = time;
         } else {
-            packets_by_key.push((identity, time, Vec::new()));
+            let series = Series {
+                ends: ends(frame),
+                intervals: Vec::new(),
+            };
+            packets_by_key.push((identity, time, series));
         }
     }
     packets_by_key
         .into_iter()
-        .map(|(_, _, pauses)| pauses)
+        .map(|(_, _, series)| series)
         .collect()
 }
 
+/// Returns the source and the destination of a packet, or of the packet in its tunnel.
+fn ends(frame: &Frame) -> Vec<SocketAddr> {
+    let frame = frame.inner.as_deref().unwrap_or(frame);
+    let Some((from, to)) = frame.ports else {
+        return Vec::new();
+    };
+    vec![
+        SocketAddr::new(frame.source, from),
+        SocketAddr::new(frame.destination, to),
+    ]
+}
+
 /// Whether the intervals of a packet match the expected intervals within the maximum wait. Later
-/// retransmissions, as seen on a busy machine, are ignored.
+/// retransmissions, as seen on a busy machine, are ignored. The first expected interval is always
+/// required.
 pub(crate) fn matches(expected: &[Duration], observed: &[Duration], patience: Duration) -> bool {
     let mut sum = Duration::ZERO;
     let required = expected
@@ -62,6 +88,7 @@ pub(crate) fn matches(expected: &[Duration], observed: &[Duration], patience: Du
             sum + OPTIONAL_BEFORE_END <= patience
         })
         .count();
+    let required = required.max(expected.len().min(1));
     let mut sum = Duration::ZERO;
     let before_end = observed.iter().take_while(|pause| {
         sum += **pause;
@@ -101,6 +128,8 @@ mod tests {
         // The second interval ends together with the maximum wait, so it is optional.
         assert!(matches_expected(&[1.02, 2.01], 3));
         assert!(!matches_expected(&[], 3));
+        assert!(!matches_expected(&[], 0));
+        assert!(matches(&[], &[], Duration::ZERO));
         assert!(matches_expected(&[1.02, 2.01, 4.2], 8));
         assert!(!matches_expected(&[1.02, 2.01], 8));
     }

@@ -139,6 +139,7 @@ impl Conclusion<'_> {
         let is_pod = |pod: &&svclab_planner::cluster::Pod| cluster.netns(pod) == hop.namespace;
         let pod = cluster.pods.iter().find(is_pod)?;
         let is_refused = matches!(request.end, PathEnd::Rejected(_));
+        let own = protocol(request.kind)?;
         if pod.host_network || !is_refused {
             return None;
         }
@@ -146,10 +147,14 @@ impl Conclusion<'_> {
             .serving
             .iter()
             .filter(|own| own.netns == hop.namespace);
-        let listening: Vec<u16> = serving.map(|own| own.port).collect();
-        (!listening.contains(&to.port())).then(|| Fact::NotListening {
+        let name = |port: u16, protocol: Protocol| format!("{port}/{}", protocol.name());
+        let listening: Vec<String> = serving
+            .filter_map(|own| Some(name(own.port, Protocol::try_from(own.protocol).ok()?)))
+            .collect();
+        let port = name(to.port(), own);
+        (!listening.contains(&port)).then(|| Fact::NotListening {
             endpoint: pod.reference(),
-            port: to.port(),
+            port,
             listening,
         })
     }

@@ -258,10 +258,10 @@ pub enum Fact {
     NotListening {
         /// Name of the endpoint.
         endpoint: String,
-        /// Port of the request at the endpoint.
-        port: u16,
-        /// Ports on which servers listen.
-        listening: Vec<u16>,
+        /// Port and protocol of the request at the endpoint, such as `53/udp`.
+        port: String,
+        /// Ports on which servers listen, with their protocols.
+        listening: Vec<String>,
     },
     /// No pod, node or host has the address of an endpoint.
     UnknownEndpoint {

@@ -42,6 +42,11 @@ impl<'a> LastHop<'a> {
     /// Returns the object at fault. Replaces a kind that stands for several causes by the cause
     /// that the evidence shows.
     pub(super) fn explain(self, kind: DropKind) -> (DropKind, Option<Fault>) {
+        if kind == DropKind::Netfilter
+            && let Some(refused) = self.refused_reroute()
+        {
+            return refused;
+        }
         let fault = match kind {
             DropKind::NoRoute | DropKind::RouteRefused => return self.route(kind),
             DropKind::ReversePath | DropKind::LocalSource | DropKind::InvalidSource => {
@@ -95,8 +100,24 @@ impl<'a> LastHop<'a> {
         let ingress = ingress_interface(self.hop).map_or("lo", |seen| &seen.interface);
         let (source, destination) = (self.hop.before.source, self.hop.after.destination);
         // Rules set the mark before the lookup.
-        let mark = self.hop.matches.last().map_or(0, |step| step.mark);
+        let mark = self.own.routing_mark(self.hop);
         self.lookup(source.ip(), destination.ip(), ingress, mark)
+    }
+
+    /// Explains a packet of this namespace whose destination rules have rewritten. The kernel then
+    /// looks the route up again, and reports a failure as a drop by netfilter (Linux v6.12,
+    /// `net/ipv4/netfilter.c`, `ip_route_me_harder`). `None` for other packets.
+    fn refused_reroute(self) -> Option<(DropKind, Option<Fault>)> {
+        let (before, after) = (self.hop.before, self.hop.after);
+        if ingress_interface(self.hop).is_some() || before.destination == after.destination {
+            return None;
+        }
+        match self.destination_lookup().decision {
+            RouteDecision::None { .. }
+            | RouteDecision::Refusal { .. }
+            | RouteDecision::RuleRefusal => Some(self.route(DropKind::NoRoute)),
+            RouteDecision::Local { .. } | RouteDecision::Unicast { .. } => None,
+        }
     }
 
     /// Explains a packet without a usable route. Some kernels give the same reason for all of them.
@@ -113,9 +134,13 @@ impl<'a> LastHop<'a> {
     /// Returns the route to the source. The kernel looks the source up as a packet of its own, by
     /// default without mark (Linux v6.12, `net/ipv4/fib_frontend.c`, `__fib_validate_source`).
     pub(super) fn source_route(self) -> Fault {
-        let mut sysctls = self.own.sysctls.iter();
-        let uses_mark =
-            sysctls.any(|(name, value)| name.ends_with(".src_valid_mark") && value == "1");
+        // Either setting enables the mark (Linux v6.12, `include/linux/inetdevice.h`,
+        // `IN_DEV_SRC_VMARK`).
+        let ingress = ingress_interface(self.hop).map(|seen| seen.interface.replace('.', "/"));
+        let uses_mark = ["all".to_owned()].into_iter().chain(ingress).any(|name| {
+            let key = format!("net.ipv4.conf.{name}.src_valid_mark");
+            self.own.sysctls.get(&key).is_some_and(|value| value == "1")
+        });
         let mark = self.hop.matches.last().map_or(0, |step| step.mark);
         let mark = if uses_mark { mark } else { 0 };
         let (source, destination) = (self.hop.before.source, self.hop.after.destination);

@@ -58,17 +58,35 @@ impl RuleReference {
 /// Returns the rule that set the mark on which the dropping rule matched, or the jump to that rule.
 pub(super) fn marking_rule(hop: &Hop) -> Option<&RuleMatch> {
     let (last, before) = hop.matches.split_last()?;
-    if last.mark == 0 || !last.rule.as_ref()?.contains("--mark") {
+    let (value, mask) = matched_mark(last.rule.as_ref()?)?;
+    let has_mark = |step: &RuleMatch| step.mark & mask == value;
+    if value == 0 || !has_mark(last) {
         return None;
     }
     let mark_index = hop.matches.windows(2).position(|pair| match pair {
-        [one, next] => one.mark != last.mark && next.mark == last.mark,
+        [one, next] => !has_mark(one) && has_mark(next),
         _ => false,
     })?;
     let mark = before.get(mark_index)?;
     let mut earlier = before[..mark_index].iter().rev();
     let jump = earlier.find(|step| step.target.as_ref() == Some(&mark.chain));
     Some(jump.unwrap_or(mark))
+}
+
+/// Returns the mark and the mask of a rule that matches a mark: `--mark 0x4000/0x4000`. `None` for
+/// other rules.
+fn matched_mark(rule: &str) -> Option<(u32, u32)> {
+    let (before, rest) = rule.split_once("--mark ")?;
+    if before.ends_with("! ") {
+        return None;
+    }
+    let word = rest.split_ascii_whitespace().next()?;
+    let (value, mask) = word.split_once('/').unwrap_or((word, "0xffffffff"));
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    Some((number(value)?, number(mask)?))
 }
 
 /// Returns the jump to the rule that first set bits of the mark, or this rule itself.
@@ -79,4 +97,21 @@ pub(super) fn marking_jump(hop: &Hop) -> Option<&RuleMatch> {
     let mut earlier = hop.matches[..index].iter().rev();
     let jump = earlier.find(|step| step.target.as_ref() == Some(&mark.chain));
     Some(jump.unwrap_or(mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matched_mark_has_value_and_mask() {
+        for (rule, expected) in [
+            ("-m mark --mark 0x10/0x10 -j DROP", Some((0x10, 0x10))),
+            ("-m mark --mark 16 -j DROP", Some((16, u32::MAX))),
+            ("-m mark ! --mark 0x10/0x10 -j DROP", None),
+            ("-j MARK --set-xmark 0x10/0x10", None),
+        ] {
+            assert_eq!(matched_mark(rule), expected, "{rule}");
+        }
+    }
 }

@@ -247,13 +247,8 @@ impl Conclusion<'_> {
 
     /// Whether the chain of a match belongs to the hook after the routing decision.
     fn is_postrouting(&self, hop: &Hop, step: &RuleMatch) -> bool {
-        let hook = || {
-            let mut tables = self.lab.observed(&hop.namespace)?.nft.tables.iter();
-            let table = tables.find(|table| table.full_name() == step.table)?;
-            let chain = table.chains.iter().find(|own| own.name == step.chain)?;
-            Some(chain.hook.as_ref()?.hook.as_str())
-        };
-        step.chain == "POSTROUTING" || hook() == Some("postrouting")
+        let own = self.lab.observed(&hop.namespace);
+        own.is_some_and(|own| own.is_postrouting(step))
     }
 
     /// Returns a conntrack entry for the request that existed before it: the reply comes from

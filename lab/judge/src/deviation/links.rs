@@ -48,7 +48,7 @@ fn interfaces<'n>(
         RouteQuery {
             source: hop.before.source.ip(),
             destination: hop.after.destination.ip(),
-            mark: hop.matches.last().map_or(0, |step| step.mark),
+            mark: planned.routing_mark(hop),
             ingress: ingress_interface(hop).map_or("lo", |seen| &seen.interface),
         },
     );

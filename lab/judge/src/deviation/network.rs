@@ -66,7 +66,7 @@ fn neighbours(planned: &NamespaceState, observed: &NamespaceState, hop: &Hop) ->
     let query = RouteQuery {
         source: hop.before.source.ip(),
         destination: hop.after.destination.ip(),
-        mark: hop.matches.last().map_or(0, |step| step.mark),
+        mark: observed.routing_mark(hop),
         ingress: ingress_interface(hop).map_or("lo", |seen| &seen.interface),
     };
     let lookup = RouteLookup::new(&observed.network, query);

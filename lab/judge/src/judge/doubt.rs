@@ -140,7 +140,9 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
     stages.find_map(|(outcome, seen)| {
         let (outcome, seen) = (outcome.step.as_ref()?, seen.step.as_ref()?);
         let within = expected.steps.get(&outcome.name)?.within;
-        let shift_delay = outcome.shift_delay().filter(|_| !outcome.holds())?;
+        let is_only_late = outcome.unmoved.is_empty() && outcome.packets_missed == 0;
+        let shift_delay = outcome.shift_delay();
+        let shift_delay = shift_delay.filter(|_| is_only_late && !outcome.holds())?;
         let delay = Duration::from_millis(seen.delay_ms);
         (shift_delay.saturating_sub(delay) <= within).then(|| Doubt::Step {
             name: outcome.name.clone(),
@@ -242,9 +244,9 @@ mod tests {
             stages: vec![StageOutcome {
                 step: Some(StepOutcome {
                     name,
-                    applied_us: 0,
                     shifts: vec![shift],
                     within: Some(within),
+                    ..StepOutcome::default()
                 }),
                 probes: Vec::new(),
             }],

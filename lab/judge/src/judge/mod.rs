@@ -218,7 +218,7 @@ impl<'a> Judge<'a> {
                 .map(|counter| self.check_counter(counter, evidence))
                 .collect(),
             rules: rules
-                .map(|rule| self.check_rule(rule, last))
+                .map(|rule| self.check_rule(rule, evidence))
                 .chain(chains.map(|chain| self.check_chain(chain, last)))
                 .collect(),
             kernel_state: self.check_kernel_state(expected, last),

@@ -35,9 +35,19 @@ impl Judge<'_> {
                 stage: 0,
             });
         };
+        // A packet never has the address of an interface without one.
+        let check_addresses = |name: &str| -> Result<(), NameError> {
+            if !self.addresses(name)?.is_empty() {
+                return Ok(());
+            }
+            Err(NameError {
+                message: format!("`{name}` has no address"),
+                help: Some("name an object or an interface with an address".to_owned()),
+            })
+        };
         for (name, probe) in &expected.probes {
             for source in probe.sources().into_iter().flatten() {
-                if let Err(error) = self.addresses(source) {
+                if let Err(error) = check_addresses(source) {
                     let field = if probe.seen_source.is_some() {
                         "seenSource"
                     } else {
@@ -61,7 +71,7 @@ impl Judge<'_> {
         }
         for (index, wire) in expected.wire.iter().enumerate() {
             for peer in [&wire.pattern.from, &wire.pattern.to].into_iter().flatten() {
-                if let Err(error) = self.addresses(&peer.name) {
+                if let Err(error) = check_addresses(&peer.name) {
                     add_problem(&place!["wire", index], error);
                 }
             }

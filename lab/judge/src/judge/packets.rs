@@ -1,13 +1,13 @@
 //! Compares captured packets with expectations about interfaces.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::check::{Check, retransmissions};
 use crate::judge::Judge;
 use svclab_journey::Frame;
-use svclab_model::evidence::Evidence;
-use svclab_model::plan::ProbeProtocol;
+use svclab_model::evidence::{Evidence, Verdict};
+use svclab_model::plan::{Probe, ProbeProtocol};
 use svclab_scenario::wire::{Overlay, PacketPattern, Peer, WireExpectation};
 
 impl Judge<'_> {
@@ -32,31 +32,56 @@ impl Judge<'_> {
             missed,
         }];
         if let Some(expected) = &wire.resent {
-            let max_wait = self.min_wait();
-            let mut series =
-                retransmissions::intervals(frames.iter().map(|(time, frame)| (*time, frame)));
+            let packets = frames.iter().map(|(time, frame)| (*time, frame));
+            let mut series: Vec<(Duration, Vec<Duration>)> = retransmissions::series(packets)
+                .into_iter()
+                .map(|seen| (self.wait_of(&seen.ends, evidence), seen.intervals))
+                .collect();
             let differing = series
                 .iter()
-                .position(|seen| !retransmissions::matches(expected, seen, max_wait))
-                .unwrap_or(0);
+                .position(|(wait, seen)| !retransmissions::matches(expected, seen, *wait));
+            let shown = (!series.is_empty()).then(|| series.swap_remove(differing.unwrap_or(0)));
+            let (max_wait, intervals) = shown.unzip();
             checks.push(Check::Retransmissions {
                 expected: wire.clone(),
-                max_wait,
-                intervals: (!series.is_empty()).then(|| series.swap_remove(differing)),
+                max_wait: max_wait.unwrap_or_else(|| self.shortest_wait(evidence)),
+                intervals,
                 missed,
             });
         }
         checks
     }
 
-    /// Returns the shortest maximum wait of all TCP probes.
-    fn min_wait(&self) -> Duration {
-        let probes = self.case.plan.probes();
-        probes
-            .filter(|probe| probe.protocol == ProbeProtocol::Tcp)
-            .map(|probe| probe.max_wait)
-            .min()
-            .unwrap_or_default()
+    /// Returns the maximum wait of the probe whose packet has one of these addresses. After source
+    /// NAT, the probe is not known.
+    fn wait_of(&self, ends: &[SocketAddr], evidence: &Evidence) -> Duration {
+        let mut attempts = evidence.attempts();
+        let own = attempts.find(|attempt| {
+            let local = attempt.local_address;
+            local.is_some_and(|local| ends.contains(&local))
+        });
+        let mut probes = self.case.plan.probes();
+        own.and_then(|attempt| probes.find(|probe| probe.name == attempt.probe))
+            .map_or_else(|| self.shortest_wait(evidence), |probe| probe.max_wait)
+    }
+
+    /// Returns the shortest maximum wait of the TCP probes without a reply, which retransmit; of all
+    /// TCP probes if there is no such probe.
+    fn shortest_wait(&self, evidence: &Evidence) -> Duration {
+        let waits = |is_relevant: &dyn Fn(&Probe) -> bool| {
+            let probes = self.case.plan.probes();
+            let probes = probes.filter(|probe| probe.protocol == ProbeProtocol::Tcp);
+            let relevant = probes.filter(|probe| is_relevant(probe));
+            relevant.map(|probe| probe.max_wait).min()
+        };
+        let has_no_reply = |probe: &Probe| {
+            let mut attempts = evidence.attempts();
+            attempts.any(|attempt| {
+                attempt.probe == probe.name && attempt.verdict == Verdict::Timeout
+            })
+        };
+        let wait = waits(&has_no_reply).or_else(|| waits(&|_| true));
+        wait.unwrap_or_default()
     }
 
     fn matches_pattern(&self, sight: &PacketPattern, frame: &Frame) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::judge::Judge;
 use crate::judge::probe::{self, ProbeOutcome};
-use crate::judge::traffic_shift::{StepContext, TrafficShift};
+use crate::judge::traffic_shift::{ProbeShift, StepContext, TrafficShift};
 use svclab_model::evidence::{Attempt, Evidence};
 use svclab_model::plan::{Lifetime, Probe};
 use svclab_scenario::expectation::{Expected, ProbeExpectation};
@@ -22,7 +22,7 @@ pub struct StageOutcome {
 }
 
 /// Result of a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StepOutcome {
     /// Name of the step in the lab.
     pub name: String,
@@ -31,16 +31,24 @@ pub struct StepOutcome {
     pub applied_us: u64,
     /// Traffic shifts of the probes that the step affects.
     pub shifts: Vec<TrafficShift>,
+    /// Names of the probes whose last result was possible only before the step.
+    pub unmoved: Vec<String>,
+    /// Number of packets since the change that were not captured. Without them, a later shift may
+    /// be unknown.
+    pub packets_missed: u64,
     /// Maximum delay of the traffic shifts; `None` if the lab states none.
     pub within: Option<Duration>,
 }
 
 impl StepOutcome {
-    /// Whether the expectation is met. Without traffic shifts, an expectation is not met.
+    /// Whether the expectation is met. Without traffic shifts, with traffic that did not shift, or
+    /// with packets that were not captured, an expectation is not met.
     #[must_use]
     pub fn holds(&self) -> bool {
         let is_in_time = |within| self.shift_delay().is_some_and(|delay| delay <= within);
-        self.within.is_none_or(is_in_time)
+        let has_all_shifts = self.unmoved.is_empty() && self.packets_missed == 0;
+        self.within
+            .is_none_or(|within| has_all_shifts && is_in_time(within))
     }
 
     /// Returns the delay until the traffic of all probes had shifted. `None` if no traffic shifted.
@@ -86,9 +94,8 @@ impl Judge<'_> {
         let within = expected.steps.get(&step.name).map(|step| step.within);
         let mut outcome = StepOutcome {
             name: step.name.clone(),
-            applied_us: 0,
-            shifts: Vec::new(),
             within,
+            ..StepOutcome::default()
         };
         let seen = evidence.stages.get(stage);
         let Some((seen, step)) = seen.and_then(|seen| Some((seen, seen.step.as_ref()?))) else {
@@ -102,10 +109,14 @@ impl Judge<'_> {
         outcome.applied_us = step.applied_at.saturating_sub(step.changed_at) / 1000;
         let planned = self.case.plan.stages.get(stage);
         let probes = planned.map(|planned| planned.probes_with(Lifetime::Stage));
-        let probes = probes.into_iter().flatten();
-        outcome.shifts = probes
-            .filter_map(|probe| change.traffic_shift(probe))
-            .collect();
+        for probe in probes.into_iter().flatten() {
+            match change.traffic_shift(probe) {
+                ProbeShift::Unaffected => {}
+                ProbeShift::Moved(shift) => outcome.shifts.push(shift),
+                ProbeShift::NotMoved => outcome.unmoved.push(probe.name.clone()),
+            }
+        }
+        outcome.packets_missed = step.packets_missed.saturating_add(seen.packets_missed);
         Some(outcome)
     }
 

@@ -24,14 +24,25 @@ impl Judge<'_> {
         }
     }
 
-    pub(super) fn check_rule(&self, expected: &RuleExpectation, evidence: &StageEvidence) -> Check {
+    pub(super) fn check_rule(&self, expected: &RuleExpectation, evidence: &Evidence) -> Check {
         let netns = self.namespace_of(&expected.on);
+        let last = evidence.stages.last();
         let (hits, missed) = if is_native_table(&expected.table) {
+            // The rule must exist at the end. A step may have added it.
+            let count = |stage| nft_tables::count_hits(stage, &netns, expected);
+            let earlier = evidence.stages.iter().rev().skip(1).filter_map(count);
+            let earlier = earlier.fold(0, u64::saturating_add);
+            let hits = last.and_then(count);
             // An unrecorded trace event might be a match of the rule.
-            let hits = nft_tables::count_hits(evidence, &netns, expected);
-            (hits, evidence.trace_missed)
+            let missed = evidence.stages.iter().map(|stage| stage.trace_missed);
+            (
+                hits.map(|hits| hits.saturating_add(earlier)),
+                missed.fold(0, u64::saturating_add),
+            )
         } else {
-            (iptables::count_hits(&evidence.rules, &netns, expected), 0)
+            // Counters of the kernel also have the packets of earlier stages.
+            let rules = last.map_or(&[][..], |stage| &stage.rules);
+            (iptables::count_hits(rules, &netns, expected), 0)
         };
         Check::Rule {
             expected: expected.clone(),

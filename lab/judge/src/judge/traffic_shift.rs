@@ -26,6 +26,17 @@ pub struct TrafficShift {
     pub to: String,
 }
 
+/// Shift of the traffic of one probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ProbeShift {
+    /// The step changed nothing for the probe, or no attempt with a new result was captured.
+    Unaffected,
+    /// The traffic moved.
+    Moved(TrafficShift),
+    /// The last attempt had a result that is not possible after the step.
+    NotMoved,
+}
+
 /// Renders a duration, such as `1.02 s` or `35 ms`.
 #[must_use]
 pub fn render_duration(duration: Duration) -> String {
@@ -78,9 +89,8 @@ impl<'a> StepContext<'a> {
         }
     }
 
-    /// Returns the traffic shift of a probe that ran after the step. `None` if the step changed
-    /// nothing for the probe, or if no attempt with a new result was captured.
-    pub(super) fn traffic_shift(&self, probe: &Probe) -> Option<TrafficShift> {
+    /// Returns the traffic shift of a probe that ran after the step.
+    pub(super) fn traffic_shift(&self, probe: &Probe) -> ProbeShift {
         let attempts = attempts_of(&self.seen.attempts, probe);
         let before_after = BeforeAfter {
             endpoints_before: possible_endpoints(self.before, probe),
@@ -111,14 +121,22 @@ impl<'a> StepContext<'a> {
             .iter()
             .position(|(_, attempt)| before_after.is_new(attempt));
         if first_new.is_none() && !has_vanished {
-            return None;
+            return ProbeShift::Unaffected;
         }
         let after_old = attempts_by_time
             .iter()
             .rposition(|(_, attempt)| before_after.is_old(attempt))
             .map_or(0, |last| last + 1);
-        let (time, attempt) = attempts_by_time.get(after_old.max(first_new.unwrap_or(0)))?;
-        Some(TrafficShift {
+        let first_moved = after_old.max(first_new.unwrap_or(0));
+        let Some((time, attempt)) = attempts_by_time.get(first_moved) else {
+            let is_last_old = after_old > 0 && after_old == attempts_by_time.len();
+            return if is_last_old {
+                ProbeShift::NotMoved
+            } else {
+                ProbeShift::Unaffected
+            };
+        };
+        ProbeShift::Moved(TrafficShift {
             probe: probe.name.clone(),
             delay_us: time.saturating_sub(self.step.changed_at) / 1000,
             to: attempt

@@ -6,6 +6,7 @@ pub(crate) mod route_lookup;
 
 use std::collections::BTreeMap;
 
+use svclab_journey::journey::{Hop, RuleMatch};
 use svclab_model::evidence::{LinkState, NetworkState, StageEvidence};
 use svclab_model::plan::{Plan, VirtualServer};
 use svclab_ruleset::nft::{self, Ruleset};
@@ -26,6 +27,25 @@ impl NamespaceState {
     pub(crate) fn link(&self, name: &str) -> Option<&LinkState> {
         self.links.iter().find(|link| link.name == name)
     }
+
+    /// Whether the chain of a match belongs to the hook after the routing decision.
+    pub(crate) fn is_postrouting(&self, step: &RuleMatch) -> bool {
+        let hook = || {
+            let mut tables = self.nft.tables.iter();
+            let table = tables.find(|table| table.full_name() == step.table)?;
+            let chain = table.chains.iter().find(|own| own.name == step.chain)?;
+            Some(chain.hook.as_ref()?.hook.as_str())
+        };
+        step.chain == "POSTROUTING" || hook() == Some("postrouting")
+    }
+
+    /// Returns the mark of a packet at the routing decision. Rules after it may clear the mark, as
+    /// those of kube-proxy do.
+    pub(crate) fn routing_mark(&self, hop: &Hop) -> u32 {
+        let mut matches = hop.matches.iter();
+        let after = matches.find(|step| self.is_postrouting(step));
+        after.or(hop.matches.last()).map_or(0, |step| step.mark)
+    }
 }
 
 /// State of all namespaces of a plan.
@@ -41,6 +61,16 @@ impl<'a> LabState<'a> {
     pub(crate) fn new(plan: &'a Plan, evidence: Option<&'a StageEvidence>) -> Self {
         let namespaces = plan.namespaces.iter();
         let planned = namespaces.map(|namespace| (&*namespace.name, planned::planned(namespace)));
+        let planned: BTreeMap<&str, NamespaceState> = planned.collect();
+        // A sysctl with its planned value is not read back.
+        let sysctls = |name: &str, evidence: &StageEvidence| {
+            let mut values = planned
+                .get(name)
+                .map(|planned| planned.sysctls.clone())
+                .unwrap_or_default();
+            values.extend(evidence.sysctls.get(name).cloned().unwrap_or_default());
+            values
+        };
         let evidence = evidence.into_iter();
         let observed = evidence.flat_map(|evidence| {
             let read = evidence.kernel_state.iter();
@@ -48,7 +78,7 @@ impl<'a> LabState<'a> {
                 let state = NamespaceState {
                     links: read.links.clone(),
                     network: read.network.clone()?,
-                    sysctls: evidence.sysctls.get(name).cloned().unwrap_or_default(),
+                    sysctls: sysctls(name, evidence),
                     ipvs: read.ipvs.clone(),
                     nft: evidence
                         .nft
@@ -59,10 +89,11 @@ impl<'a> LabState<'a> {
                 Some((&**name, state))
             })
         });
+        let observed = observed.collect();
         Self {
             plan,
-            planned: planned.collect(),
-            observed: observed.collect(),
+            planned,
+            observed,
         }
     }
 

@@ -117,6 +117,9 @@ pub struct StepEvidence {
     /// Packets captured while a real kube-proxy was updating its rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packets: Vec<Packet>,
+    /// Number of further packets at this time that were not captured.
+    #[serde(default, skip_serializing_if = "super::is_none_missed")]
+    pub packets_missed: u64,
 }
 
 /// Deserializes at most [`MAX_STAGES`] stages. A stage without data takes 6 times as much memory as

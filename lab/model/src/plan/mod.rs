@@ -267,7 +267,8 @@ pub struct EvidenceRequest {
 }
 
 impl EvidenceRequest {
-    /// Returns a request for all evidence in all namespaces of a plan.
+    /// Returns a request for all evidence in all namespaces of a plan. The counters that
+    /// expectations name must still exist.
     #[must_use]
     pub fn everything(plan: &Plan) -> Self {
         let names: Vec<String> = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
@@ -275,7 +276,7 @@ impl EvidenceRequest {
             packets: names.clone(),
             trace: names.clone(),
             counters: names.clone(),
-            named_counters: BTreeMap::new(),
+            named_counters: plan.evidence.named_counters.clone(),
             rules: names.clone(),
             sets: names.clone(),
             ipvs: names.clone(),

@@ -22,6 +22,15 @@ pub struct NodeCommand {
     pub limits: CommandLimits,
 }
 
+impl NodeCommand {
+    /// Whether the words or the input of the command contain the name of a program.
+    #[must_use]
+    pub fn mentions(&self, program: &str) -> bool {
+        let mut texts = self.command.iter().chain([&self.input]);
+        texts.any(|text| text.contains(program))
+    }
+}
+
 /// Resource limits of a command. A command that exceeds a limit is killed, and its case is an
 /// error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

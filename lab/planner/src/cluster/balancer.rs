@@ -142,11 +142,11 @@ pub(super) fn build_balancer(
                     };
                     let addresses = nodes.iter().flat_map(|node| {
                         let own = &inputs.nodes[*node].addresses;
-                        let first = |is_v4| own.iter().find(|own| own.is_ipv4() == is_v4);
+                        let first = move |is_v4: bool| own.iter().find(|own| own.is_ipv4() == is_v4);
                         let firsts = [true, false].into_iter().filter_map(first);
-                        firsts.map(|address| (address.ip(), *node))
+                        firsts.map(move |address| (address.ip(), *node))
                     });
-                    let backend = |(ip, node)| Backend { to: SocketAddr::new(ip, node_port), node: Some(node) };
+                    let backend = |(ip, node): (IpAddr, usize)| Backend { to: SocketAddr::new(ip, node_port), node: Some(node) };
                     addresses.map(backend).collect()
                 }
             };

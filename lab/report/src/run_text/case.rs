@@ -178,7 +178,7 @@ impl<'a> CaseRenderer<'a> {
             text.line(&format!(
                 "step {}: {}",
                 step.name,
-                describe_shifts(&step.shifts)
+                describe_shifts(&step.shifts, &step.unmoved, step.packets_missed)
             ));
         }
         for line in refused::render_lines(&case.refused, case.refused_missed) {

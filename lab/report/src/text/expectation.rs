@@ -226,16 +226,28 @@ pub(crate) fn describe_within(within: Duration) -> String {
     format!("within {}", humantime::format_duration(within))
 }
 
-/// Describes the traffic shifts after a step.
-pub(crate) fn describe_shifts(shifts: &[TrafficShift]) -> String {
+/// Describes the traffic shifts after a step, the probes whose traffic did not shift, and the number
+/// of packets that were not captured.
+pub(crate) fn describe_shifts(
+    shifts: &[TrafficShift],
+    unmoved: &[String],
+    packets_missed: u64,
+) -> String {
     let shifts = shifts.iter().map(|shift| {
         let delay = render_duration(Duration::from_micros(shift.delay_us));
         format!("{} to {} after {delay}", shift.probe, shift.to)
     });
-    match join(shifts, ", ") {
+    let mut parts = vec![match join(shifts, ", ") {
         none if none.is_empty() => "no traffic moved".to_owned(),
         shifts => shifts,
+    }];
+    if !unmoved.is_empty() {
+        parts.push(format!("{} did not move", unmoved.join(", ")));
     }
+    if packets_missed > 0 {
+        parts.push(format!("{packets_missed} packets were not captured"));
+    }
+    parts.join("; ")
 }
 
 /// Describes the claimed and the observed result.
@@ -260,7 +272,8 @@ pub(crate) fn describe_probe(probe: &ProbeOutcome) -> (String, String) {
 /// Describes the expectation, empty if there is none, and the observation of a step.
 pub(crate) fn describe_step(step: &StepOutcome) -> (String, String) {
     let expected = step.within.map(describe_within);
-    (expected.unwrap_or_default(), describe_shifts(&step.shifts))
+    let observed = describe_shifts(&step.shifts, &step.unmoved, step.packets_missed);
+    (expected.unwrap_or_default(), observed)
 }
 
 #[cfg(test)]

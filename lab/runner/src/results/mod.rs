@@ -377,8 +377,15 @@ impl Results {
         }
     }
 
+    /// Whether there are flaky cases, and the run was told that they fail.
+    #[must_use]
+    pub fn has_failing_flaky_cases(&self) -> bool {
+        let flaky_fails = self.run.as_ref().is_some_and(|run| run.flaky_fails);
+        flaky_fails && self.summary.flaky > 0
+    }
+
     /// Returns the exit code of a run with these results: that of the worst error, else 1 if an
-    /// expectation failed, a case did not run or the machine changed, else 0. Contradictory results
+    /// expectation failed, a case did not run, flaky cases fail or the machine changed, else 0. Contradictory results
     /// are a bug: 70. An interrupted run returns 1 if the machine changed, else 130.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
@@ -406,6 +413,7 @@ impl Results {
             Some(trouble) => trouble.exit_code(),
             None if self.summary.failed > 0
                 || self.stopped.is_some()
+                || self.has_failing_flaky_cases()
                 || self.has_machine_changed() =>
             {
                 exit_code::FAILED
@@ -463,6 +471,13 @@ mod tests {
         let results = results_of(vec![fixture::flaky()]);
         assert_eq!((results.summary.passed, results.summary.flaky), (0, 1));
         assert_eq!(results.exit_code(), exit_code::SUCCESS);
+        let mut facts = RunStart::now().facts(1, "svclab run".to_owned());
+        facts.flaky_fails = true;
+        let failing = Results {
+            run: Some(facts),
+            ..results
+        };
+        assert_eq!(failing.exit_code(), exit_code::FAILED);
     }
 
     #[test]

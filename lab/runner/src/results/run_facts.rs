@@ -19,6 +19,9 @@ pub struct RunFacts {
     pub jobs: usize,
     /// Command that started the run, as a shell reads it.
     pub command: String,
+    /// Whether flaky cases set the exit code to 1.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub flaky_fails: bool,
     /// Part of a run that several machines share. Absent for a whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<ShardFacts>,
@@ -74,6 +77,7 @@ impl RunStart {
             duration_ms: u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX),
             jobs,
             command,
+            flaky_fails: false,
             shard: None,
         }
     }

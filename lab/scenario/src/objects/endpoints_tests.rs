@@ -300,7 +300,8 @@ fn endpoints_beyond_maximum_are_not_derived_and_refused() {
     let mut objects = objects(&documents.concat());
     assert_eq!(objects.size_error(), None);
     assert_eq!(render_slices(&objects).len(), 1);
-    let wide = objects.endpoint_slices[0].clone();
+    let mut wide = objects.endpoint_slices[0].clone();
+    wide.tree.clone_from(&objects.nodes[1].tree);
     objects.endpoint_slices = vec![wide; MAX_ENDPOINTS / 1000 + 1];
     objects.update_derived_slices();
     assert_eq!(render_slices(&objects), Vec::<String>::new());

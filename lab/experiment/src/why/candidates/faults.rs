@@ -68,8 +68,12 @@ pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<
     if let Fault::Down { interface } = fault {
         return link_up(interface).into_iter().collect();
     }
+    let place = match fault {
+        Fault::Mtu { namespace: own, .. } => own,
+        _ => namespace,
+    };
     // An operator cannot edit the network between nodes.
-    if namespace == FABRIC || namespace == INTERNET {
+    if place == FABRIC || place == INTERNET {
         return Vec::new();
     }
     object_changes(plan, cluster, target, fault)

@@ -157,12 +157,13 @@ fn rule_changes(hop: &Hop, step: &RuleMatch) -> Vec<ProposedChange> {
 
 /// Returns the change of the sysctls that decided about a packet.
 fn deciding_sysctls(hop: &Hop, settings: &[SysctlValue]) -> Option<ProposedChange> {
-    let is_filter = settings.first()?.name.ends_with(".rp_filter");
+    let name = &settings.first()?.name;
+    let is_restriction = name.ends_with(".rp_filter") || name.ends_with(".disable_ipv6");
     let keys = settings.iter().map(|setting| setting.name.clone());
     Some(ProposedChange::SetSysctl {
         namespaces: vec![hop.namespace.clone()],
         keys: keys.collect(),
-        value: if is_filter { "0" } else { "1" }.to_owned(),
+        value: if is_restriction { "0" } else { "1" }.to_owned(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Tests which route or routing rule is at fault.
 
 use super::*;
+use crate::state::NamespaceState;
 
 #[test]
 fn no_route_blackhole_of_marked_packets_names_rule_and_route() {
@@ -222,6 +223,35 @@ fn route_input_without_reason_is_refined_by_addresses() {
         .routes
         .push(route("192.0.2.0/24", RouteKind::Blackhole, None));
     assert_eq!(kind(&plan, "192.0.2.9:1", to), DropKind::InvalidSource);
+}
+
+#[test]
+fn failed_route_after_translation_is_named() {
+    let mut plan = plan();
+    node(&mut plan)
+        .routes
+        .push(route("192.0.2.0/24", RouteKind::Blackhole, None));
+    let end = || dropped("NETFILTER_DROP", "nf_hook_slow");
+    let mut sent = packet("10.0.0.1:4000", "10.96.0.1:80", Vec::new(), end());
+    assert_eq!(kind_and_fault(&plan, &sent).0, DropKind::Netfilter);
+    sent.hops[0].after.destination = "192.0.2.9:80".parse().unwrap();
+    let (kind, lookup) = route_decision(&plan, &sent);
+    assert_eq!(kind, DropKind::RouteRefused);
+    assert_eq!(lookup.address.to_string(), "192.0.2.9");
+}
+
+#[test]
+fn mark_of_route_is_that_before_postrouting() {
+    let mut sent = packet("10.0.0.1:4000", "10.96.0.1:80", Vec::new(), PathEnd::Delivered);
+    for (chain, value) in [("KUBE-MARK-MASQ", 0), ("POSTROUTING", 0x4000), ("KUBE-POSTROUTING", 0)] {
+        mark(&mut sent, value);
+        let step = sent.hops[0].matches.last_mut().unwrap();
+        step.chain = chain.to_owned();
+    }
+    let own = NamespaceState::default();
+    assert_eq!(own.routing_mark(&sent.hops[0]), 0x4000);
+    sent.hops[0].matches.truncate(1);
+    assert_eq!(own.routing_mark(&sent.hops[0]), 0);
 }
 
 #[test]

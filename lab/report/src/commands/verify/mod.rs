@@ -16,8 +16,8 @@ use crate::text::terminal::TerminalWidth;
 use crate::text::{count, join, list_first, push_hanging, refused, render_seconds, with_colour};
 use svclab_experiment::OutcomeCount;
 use svclab_experiment::verify::{
-    ChangedFlow, FlowShift, NotCompared, RulesDiffer, Share, SharesDiffer, ShiftTimes, SideInfo,
-    SideName, Verification,
+    ChangedFlow, FlowId, FlowShift, NotCompared, RulesDiffer, Share, SharesDiffer, ShiftTimes,
+    SideInfo, SideName, UndecidedFlow, Verification,
 };
 
 pub use flow_table::{ComparedTables, compared_flows};
@@ -43,6 +43,9 @@ pub fn render_text(
     let mut text = String::new();
     for changed in &verification.changed {
         push_changed(&mut text, changed);
+    }
+    for undecided in &verification.undecided {
+        push_undecided(&mut text, undecided);
     }
     for differ in &verification.shares {
         push_shares(&mut text, differ);
@@ -81,19 +84,30 @@ fn indent_lines(text: &str) -> String {
         .fold(String::new(), |text, line| text + "  " + line + "\n")
 }
 
-fn push_changed(text: &mut String, changed: &ChangedFlow) {
-    let flow = &changed.flow;
+/// Renders a flow with the outcomes of both sides.
+fn push_flow(text: &mut String, head: &str, flow: &FlowId, outcomes: [&[OutcomeCount]; 2]) {
     let _ = writeln!(
         text,
-        "{HEAD}CHANGED{HEAD:#} {}  (Linux {})",
+        "{HEAD}{head}{HEAD:#} {}  (Linux {})",
         flow.case, flow.kernel
     );
     let step = flow.step.iter().map(|step| format!("{step}/"));
     let name = step.chain([flow.probe.clone()]).collect::<String>();
     let _ = writeln!(text, "  {name}  {} → {}", flow.from, flow.to);
-    for (side, times) in [(AGAINST, &changed.against), (NEW, &changed.new)] {
+    for (side, times) in [AGAINST, NEW].into_iter().zip(outcomes) {
         let _ = writeln!(text, "    {side:<8} {}", render_outcomes(times));
     }
+}
+
+fn push_undecided(text: &mut String, undecided: &UndecidedFlow) {
+    let outcomes = [&*undecided.against, &*undecided.new];
+    push_flow(text, "UNDECIDED", &undecided.flow, outcomes);
+    let _ = writeln!(text, "    too few runs to say whether the sides differ");
+}
+
+fn push_changed(text: &mut String, changed: &ChangedFlow) {
+    let outcomes = [&*changed.against, &*changed.new];
+    push_flow(text, "CHANGED", &changed.flow, outcomes);
     push_error_probability(text, changed.error_per_billion);
     for (side, met) in [
         (AGAINST, &changed.matches.against),
@@ -289,6 +303,10 @@ fn render_summary(verification: &Verification) -> String {
         count(verification.flows, "flow", "flows"),
         count(verification.cases, "case", "cases")
     );
+    if !verification.undecided.is_empty() {
+        let undecided = count(verification.undecided.len(), "flow is", "flows are");
+        let _ = write!(text, "; {undecided} undecided");
+    }
     if !verification.shares.is_empty() {
         let services = count(verification.shares.len(), "service has", "services have");
         let _ = write!(text, "; {services} different shares");

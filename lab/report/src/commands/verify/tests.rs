@@ -180,6 +180,12 @@ pub fn document() -> Verification {
         cases: 40,
         flows: 312,
         changed: vec![before_steps(), in_a_step()],
+        undecided: vec![UndecidedFlow {
+            flow: in_a_step().flow,
+            against: in_a_step().against,
+            new: in_a_step().new,
+            has_other_verdict: true,
+        }],
         compared: compared(),
         shares: vec![shares_differ()],
         rules: vec![
@@ -252,6 +258,7 @@ fn render_text_verbose_matches_snapshot() {
 fn render_text_equal_sides_match_snapshot() {
     let alike = Verification {
         changed: Vec::new(),
+        undecided: Vec::new(),
         shares: Vec::new(),
         rules: Vec::new(),
         shifts: Vec::new(),

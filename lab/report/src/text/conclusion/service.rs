@@ -164,12 +164,10 @@ fn render_endpoint_fact(fact: &Fact) -> String {
             port,
             listening,
         } => {
-            let ports = listening.iter().map(ToString::to_string);
-            let ports: Vec<String> = ports.collect();
-            let others = if ports.is_empty() {
+            let others = if listening.is_empty() {
                 String::new()
             } else {
-                format!(", but on {} (`containerPort`)", join_and(ports))
+                format!(", but on {} (`containerPort`)", join_and(listening))
             };
             format!("{endpoint} does not listen on port {port}{others}")
         }

@@ -12,6 +12,8 @@ pub struct RunControl {
     pub fail_fast: bool,
     /// Maximum number of further tries of a case that does not pass.
     pub retries: u32,
+    /// Whether a case that passes only in a further try sets the exit code to 1.
+    pub flaky_fails: bool,
     /// Maximum time of one try of a case, from its first namespace to its last verdict. `None` for
     /// no limit.
     pub case_timeout: Option<Duration>,

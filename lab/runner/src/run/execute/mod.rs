@@ -144,6 +144,7 @@ pub async fn execute(
     results.not_run = not_run;
     results.warnings = warnings;
     let mut facts = start.facts(options.jobs, options.command.clone());
+    facts.flaky_fails = options.control.flaky_fails;
     facts.shard = options.shard.as_ref().map(|shard| ShardFacts {
         number: shard.number,
         count: shard.count,

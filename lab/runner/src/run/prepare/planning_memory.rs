@@ -137,7 +137,7 @@ mod tests {
             directory.path(),
         );
         let small = small.unwrap().remove(0);
-        let unread = || unreachable!("the memory is read only for large labs");
+        let unread = || -> u64 { unreachable!("the memory is read only for large labs") };
         assert_eq!(check_against(&small.scenario.cases()[0], unread), Ok(()));
     }
 }

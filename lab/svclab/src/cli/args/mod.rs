@@ -33,7 +33,7 @@ pub(crate) use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
 pub(crate) use report::ReportArguments;
 pub(crate) use rules::RulesArguments;
 pub(crate) use run::{
-    ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, FlakyResult, GraphArguments,
+    ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, GraphArguments,
     PictureFormat, PlanArguments, RunArguments, WhyArguments, WhyFormat,
 };
 pub(crate) use running::{

@@ -100,6 +100,7 @@ impl ControlArguments {
         RunControl {
             fail_fast: self.fail_fast,
             retries: self.retries,
+            flaky_fails: self.flaky == FlakyResult::Fail,
             case_timeout: self.timeout,
             run_timeout: self.run_timeout,
         }

@@ -48,7 +48,7 @@ pub(super) fn render(details: &CaseDetails) -> Markup {
         }
         @if !result.steps.is_empty() {
             h2 { "Steps" }
-            ul { @for step in &result.steps { li { (printable(&step.name)) ": " (printable(&describe_shifts(&step.shifts))) } } }
+            ul { @for step in &result.steps { li { (printable(&step.name)) ": " (printable(&describe_shifts(&step.shifts, &step.unmoved, step.packets_missed))) } } }
         }
         @if !result.claims.is_empty() {
             h2 { "Claims" }

@@ -134,10 +134,10 @@ fn facts_ends_at_endpoints_are_named() {
         service: service(),
         because,
     };
-    let not_listening = |listening: &[u16]| Fact::NotListening {
+    let not_listening = |listening: &[&str]| Fact::NotListening {
         endpoint: "pod/default/web-1".to_owned(),
-        port: 8080,
-        listening: listening.to_vec(),
+        port: "8080/tcp".to_owned(),
+        listening: listening.iter().map(|&port| port.to_owned()).collect(),
     };
     let missing = |reason| Fact::MissingEndpoint {
         service: service(),
@@ -161,7 +161,7 @@ fn facts_ends_at_endpoints_are_named() {
         not_served(NodePortGap::Loopback),
         not_served(NodePortGap::Address),
         not_listening(&[]),
-        not_listening(&[9750]),
+        not_listening(&["9750/tcp", "8080/udp"]),
         Fact::UnknownEndpoint {
             service: service(),
             address: "10.244.2.121:8080".parse().unwrap(),

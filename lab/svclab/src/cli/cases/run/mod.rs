@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::cli::args::{FlakyResult, RunArguments};
+use crate::cli::args::RunArguments;
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on, run_interruptible};
 use crate::cli::output::{check_output, print_message, print_note};
@@ -144,12 +144,7 @@ impl EndedRound {
         }
         // A failed write of the output is not a success.
         check_output(self.printed.map(drop))?;
-        Ok(match Outcome::from_code(results.exit_code()) {
-            Outcome::SUCCESS if results.summary.flaky > 0 => {
-                Outcome::passed_if(arguments.control.flaky == FlakyResult::Pass)
-            }
-            outcome => outcome,
-        })
+        Ok(Outcome::from_code(results.exit_code()))
     }
 }
 
