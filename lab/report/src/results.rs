@@ -263,7 +263,7 @@ impl Document {
         self.to_results().exit_code()
     }
 
-    /// Whether there are flaky cases, and the run was told that they fail.
+    /// Whether there are flaky cases, and the run counts them as failures.
     #[must_use]
     pub fn has_failing_flaky_cases(&self) -> bool {
         self.to_results().has_failing_flaky_cases()

@@ -11,7 +11,7 @@ use crate::state::route_lookup::{RouteDecision, RouteLookup, RouteQuery};
 use crate::state::{LabState, NamespaceState};
 use svclab_journey::journey::{Hop, PacketHeader, PacketPath, ingress_interface};
 use svclab_model::evidence::LinkState;
-use svclab_model::plan::{Backend, LinkKind, Mac, Probe};
+use svclab_model::plan::{Backend, LinkKind, Mac, NextHop, Probe};
 use svclab_ruleset::ipvs::VirtualServerKey;
 use svclab_ruleset::nft::{Chain, Rule};
 
@@ -285,15 +285,42 @@ impl<'a> LastHop<'a> {
     fn neighbour(self) -> Option<Fault> {
         let lookup = self.destination_lookup();
         let RouteDecision::Unicast {
-            interfaces, via, ..
+            interfaces,
+            via,
+            route,
+            ..
         } = lookup.decision
         else {
             return None;
         };
+        if let Some(hop) = self.unresolved_hop(&route) {
+            return Some(Fault::Neighbour {
+                address: hop.via?,
+                interface: hop.dev.clone(),
+            });
+        }
         Some(Fault::Neighbour {
             address: via.unwrap_or(lookup.address),
             interface: interfaces.into_iter().next()?,
         })
+    }
+
+    /// Returns the next hop of a route that has no hardware address. `None` if the route does not
+    /// have several next hops.
+    fn unresolved_hop(self, route: &str) -> Option<&'a NextHop> {
+        let network = &self.own.network;
+        let mut routes = network.multipath_routes.iter();
+        let route = routes.find(|own| own.to_string() == route)?;
+        let is_resolved = |hop: &&NextHop| {
+            let mut known = network.neighbours.iter();
+            known.any(|entry| {
+                Some(entry.address) == hop.via
+                    && entry.interface == hop.dev
+                    && entry.mac.is_some()
+            })
+        };
+        let mut hops = route.next_hops.iter().filter(|hop| hop.via.is_some());
+        hops.find(|hop| !is_resolved(hop))
     }
 
     /// Returns the other end of a veth interface in this namespace.

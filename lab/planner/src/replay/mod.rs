@@ -14,6 +14,7 @@ mod rejection_reason;
 mod report;
 mod route_settings;
 mod routes;
+mod routing_rules;
 mod rules;
 mod sysctls;
 

@@ -8,13 +8,13 @@ use ipnetwork::IpNetwork;
 use super::next_hops::{next_hop_neighbours, reach_next_hops};
 use super::report::{ReplayReport, count_noun, list_names};
 use super::route_settings::{check_selectors, list_settings};
+use super::routing_rules::{list_missing_rules, plan_routing_rules};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{
-    Link, MultipathRoute, Namespace, NextHop, Plan, Route, RouteKind, RoutingAction, RoutingRule,
+    Link, MultipathRoute, Namespace, NextHop, Plan, Route, RouteKind,
 };
 use svclab_ruleset::Family;
 use svclab_ruleset::route::Route as Dumped;
-use svclab_ruleset::route::rule::PolicyRule as DumpedRule;
 
 /// Built-in routing tables (iproute2, `etc/iproute2/rt_tables`).
 const BUILT_IN_TABLES: [(&str, u32); 3] = [("local", 255), ("main", 254), ("default", 253)];
@@ -342,7 +342,7 @@ pub(super) fn plan_multipath_route(
 const FIRST_NAMED_TABLE: u32 = 1 << 20;
 
 /// Returns the number of a routing table.
-fn table_number(name: &str, dump: &NodeDump) -> u32 {
+pub(super) fn table_number(name: &str, dump: &NodeDump) -> u32 {
     if let Some((_, number)) = BUILT_IN_TABLES.iter().find(|(known, _)| *known == name) {
         return *number;
     }
@@ -360,150 +360,6 @@ fn table_number(name: &str, dump: &NodeDump) -> u32 {
     FIRST_NAMED_TABLE.saturating_add(u32::try_from(index).unwrap_or(u32::MAX))
 }
 
-/// Priorities and tables of the kernel's own routing rules. IPv6 has no table `default`.
-const KERNEL_RULES: [(u32, &str); 3] = [(0, "local"), (32766, "main"), (32767, "default")];
-
-/// Attributes of the kernel's own routing rules.
-const KERNEL_RULE_ATTRIBUTES: [&str; 4] = ["from", "lookup", "proto", "protocol"];
-
-/// Whether a rule is one of the kernel's: a rule with a condition is not.
-fn is_rule(rule: &DumpedRule, (priority, table): (u32, &str)) -> bool {
-    let attributes = &rule.attributes;
-    let mut names = attributes.0.iter().map(|attribute| &*attribute.name);
-    rule.priority == priority
-        && !rule.inverted
-        && attributes.get("lookup") == Some(table)
-        && matches!(attributes.get("from"), None | Some("all"))
-        && names.all(|name| KERNEL_RULE_ATTRIBUTES.contains(&name))
-}
-
-/// Lists the kernel's own routing rules that somebody has removed.
-fn list_missing_rules(dump: &NodeDump, report: &mut ReplayReport) {
-    for (ip, dumped) in &dump.routing_rules {
-        let own = match ip {
-            Family::V4 => &KERNEL_RULES[..],
-            Family::V6 => &KERNEL_RULES[..2],
-        };
-        let missing = own
-            .iter()
-            .filter(|own| !dumped.is_empty() && !dumped.iter().any(|rule| is_rule(rule, **own)));
-        for (priority, table) in missing {
-            report.add_omitted(
-                format!("the missing {ip} routing rule `{priority}: from all lookup {table}`"),
-                "svclab does not remove the kernel's own routing rules",
-                "packets take another route in the lab",
-            );
-        }
-    }
-}
-
-/// Returns the routing rules, except the kernel's own three.
-fn plan_routing_rules(
-    dump: &NodeDump,
-    omitted: &mut Vec<(String, &'static str)>,
-) -> Vec<RoutingRule> {
-    let mut rules = Vec::new();
-    for (ip, dumped) in &dump.routing_rules {
-        for rule in dumped {
-            if KERNEL_RULES.iter().any(|own| is_rule(rule, *own)) {
-                continue;
-            }
-            match plan_routing_rule(*ip, rule, dump) {
-                Ok(rule) => rules.push(rule),
-                Err(reason) => omitted.push((join_words(&rule.source_text), reason)),
-            }
-        }
-    }
-    rules
-}
-
-fn join_words(text: &str) -> String {
+pub(super) fn join_words(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Table of the rule that the kernel adds with the first VRF (iproute2 6.1, `ip/iprule.c`,
-/// `print_rule`).
-const VRF_TABLE: &str = "[l3mdev-table]";
-
-/// Attributes of routing rules that svclab supports.
-const SUPPORTED_ATTRIBUTES: [&str; 14] = [
-    "from",
-    "to",
-    "fwmark",
-    "iif",
-    "oif",
-    "lookup",
-    "table",
-    "suppress_prefixlength",
-    "proto",
-    "protocol",
-    "blackhole",
-    "unreachable",
-    "prohibit",
-    "[detached]",
-];
-
-pub(super) fn plan_routing_rule(
-    ip: Family,
-    rule: &DumpedRule,
-    dump: &NodeDump,
-) -> Result<RoutingRule, &'static str> {
-    let attributes = &rule.attributes;
-    let is_unsupported = |name: &str| !SUPPORTED_ATTRIBUTES.contains(&name);
-    if attributes
-        .0
-        .iter()
-        .any(|attribute| is_unsupported(&attribute.name))
-    {
-        return Err(
-            "svclab supports only sources, destinations, marks and interfaces in routing rules",
-        );
-    }
-    let network = |name: &str| match attributes.get(name) {
-        None | Some("all") => Ok(None),
-        Some(text) => text
-            .parse::<IpNetwork>()
-            .map(Some)
-            .map_err(|_| "its source or destination is not a network"),
-    };
-    let number = |text: &str| match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    };
-    let mark = match attributes.get("fwmark") {
-        None => None,
-        Some(text) => {
-            let (bits, mask_text) = text.split_once('/').unwrap_or((text, "0xffffffff"));
-            let mark_and_mask = number(bits).zip(number(mask_text));
-            Some(mark_and_mask.ok_or("its `fwmark` is not a mark")?)
-        }
-    };
-    let action = if attributes.has("blackhole") {
-        RoutingAction::Blackhole
-    } else if attributes.has("unreachable") {
-        RoutingAction::Unreachable
-    } else if attributes.has("prohibit") {
-        RoutingAction::Prohibit
-    } else {
-        let name = attributes.get("lookup").or_else(|| attributes.get("table"));
-        let name = name.ok_or("it has no action")?;
-        if name == VRF_TABLE {
-            return Err("svclab does not build VRFs");
-        }
-        RoutingAction::Table(table_number(name, dump))
-    };
-    Ok(RoutingRule {
-        priority: rule.priority,
-        v6: ip == Family::V6,
-        inverted: rule.inverted,
-        from: network("from")?,
-        to: network("to")?,
-        mark,
-        input_interface: attributes.get("iif").map(str::to_owned),
-        output_interface: attributes.get("oif").map(str::to_owned),
-        suppress_prefix_length: attributes
-            .get("suppress_prefixlength")
-            .and_then(|text| text.parse().ok()),
-        action,
-    })
 }

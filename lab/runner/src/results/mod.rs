@@ -377,7 +377,7 @@ impl Results {
         }
     }
 
-    /// Whether there are flaky cases, and the run was told that they fail.
+    /// Whether there are flaky cases, and the run counts them as failures.
     #[must_use]
     pub fn has_failing_flaky_cases(&self) -> bool {
         let flaky_fails = self.run.as_ref().is_some_and(|run| run.flaky_fails);
