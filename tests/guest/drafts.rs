@@ -79,7 +79,11 @@ fn imported_balancer_of_both_families_passes_in_guest() {
         ("objects.yaml", "iptables", "healthCheck: {}"),
         ("objects.yaml", "ipvs", "keepSource: false"),
         ("objects.yaml", "nftables", "target: pods"),
-        ("ipv6.yaml", "iptables", "securityGroup: {allow: [\"2001:db8:9::/64\"]}"),
+        (
+            "ipv6.yaml",
+            "iptables",
+            "securityGroup: {allow: [\"2001:db8:9::/64\"]}",
+        ),
     ] {
         let import = ["import", objects, "--mode", mode, "--output", "lab.yaml"];
         let output = run_in(directory.path(), &import);
@@ -87,13 +91,20 @@ fn imported_balancer_of_both_families_passes_in_guest() {
         let file = directory.path().join("lab.yaml");
         let lab = std::fs::read_to_string(&file).expect("the lab");
         let balancer = "{service: shop/web}";
-        assert!(lab.contains(balancer) && lab.contains("[2001:db8:5::5]") || objects == "ipv6.yaml", "{lab}");
+        assert!(
+            lab.contains(balancer) && lab.contains("[2001:db8:5::5]") || objects == "ipv6.yaml",
+            "{lab}"
+        );
         let lab = lab.replace(balancer, &format!("{{service: shop/web, {options}}}"));
         std::fs::write(&file, lab).expect("written");
         let output = run_in(directory.path(), &["run", "--kernel", "6.12", "lab.yaml"]);
         let text = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{options}: {text}{errors}");
-        assert!(text.contains("1 passed, 0 failed, 0 errors"), "{options}: {text}");
+        assert!(
+            text.contains("1 passed, 0 failed, 0 errors"),
+            "{options}: {text}"
+        );
+        std::fs::remove_file(&file).expect("the lab is removed");
     }
 }

@@ -320,7 +320,9 @@ mod tests {
             ("c.conntrack-L", &both),
         ]);
         let connections = dump.connections.expect("connections");
-        let targets = connections.iter().map(|own| own.original.destination.to_string());
+        let targets = connections
+            .iter()
+            .map(|own| own.original.destination.to_string());
         assert_eq!(targets.collect::<Vec<_>>(), ["10.96.0.10", "fd00:96::10"]);
     }
 }

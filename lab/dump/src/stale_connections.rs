@@ -179,29 +179,30 @@ const MARKING_CHAINS: &str = "KUBE-MARK-";
 
 impl TranslatedTargets {
     fn add_rule(&mut self, rule: &Rule) {
-        let parts = rule.parts();
-        let Some(protocol) = parts.header("-p").and_then(Protocol::from_name) else {
+        let split = rule.parts();
+        let Some(protocol) = split.header("-p").and_then(Protocol::from_name) else {
             return;
         };
-        let option_of_matches = |name| parts.matches.iter().find_map(|module| module.value(name));
+        let option_of_matches = |name| split.matches.iter().find_map(|module| module.value(name));
         let ports = option_of_matches("--dport").or_else(|| option_of_matches("--dports"));
         let ports = ports.into_iter().flat_map(|ports| ports.split(','));
         let ports = ports.filter_map(|port| port.parse::<u16>().ok());
-        if let Some(address) = parts.header("-d").and_then(single_address) {
+        if let Some(address) = split.header("-d").and_then(single_address) {
             let sockets = ports.map(|port| (protocol, SocketAddr::new(address, port)));
             self.addresses.extend(sockets);
             return;
         }
         // Rules with other conditions do not translate every packet to the port.
-        let is_plain = parts.header.iter().all(|option| option.name == "-p");
-        let mut modules = parts.matches.iter().map(|module| &*module.name);
+        let is_plain = split.header.iter().all(|option| option.name == "-p");
+        let mut modules = split.matches.iter().map(|module| &*module.name);
         let has_only_ports =
             modules.all(|name| matches!(name, "tcp" | "udp" | "multiport" | "comment"));
         let translates = rule.target().is_some_and(|target| {
-            let starts = |start: &&str| target.starts_with(start);
+            let is_of_chains = TRANSLATING_CHAINS
+                .iter()
+                .any(|start| target.starts_with(start));
             matches!(&*target, "DNAT" | "REDIRECT")
-                || (TRANSLATING_CHAINS.iter().any(|start| starts(start))
-                    && !starts(&MARKING_CHAINS))
+                || (is_of_chains && !target.starts_with(MARKING_CHAINS))
         });
         if is_plain && has_only_ports && translates {
             self.own_ports.extend(ports.map(|port| (protocol, port)));
@@ -388,7 +389,12 @@ mod tests {
                    inet_service : verdict\n\t\telements = { udp . 30053 : goto external-a }\n\t}\n}\n";
         let connection = |to: &str| entries(&[("udp", to, to, UNREPLIED)]);
         let is_stale = |to: &str, file: (&str, &str)| {
-            !stale(&[("conntrack-L", &connection(to)), ("ip-addr", addresses), file]).is_empty()
+            !stale(&[
+                ("conntrack-L", &connection(to)),
+                ("ip-addr", addresses),
+                file,
+            ])
+            .is_empty()
         };
         let jump = ports("KUBE-EXT-A");
         assert!(is_stale("192.168.1.11 30053", ("iptables-save", &jump)));

@@ -14,9 +14,10 @@ const OPTIONAL: [(&str, Format); 7] = [
 ];
 
 /// State that no dump contains.
-const NEVER_COLLECTED: [&str; 3] = [
+const NEVER_COLLECTED: [&str; 4] = [
     "BPF programs",
-    "rules of ebtables and arptables",
+    "rules of ebtables",
+    "rules of arptables",
     "VLANs of bridges",
 ];
 

@@ -35,7 +35,9 @@ fn with_slashes(key: &str) -> Cow<'_, str> {
     let mut prefixes = OF_INTERFACES.iter();
     let found = prefixes.find_map(|prefix| {
         let (interface, last) = key.strip_prefix(prefix)?.rsplit_once('.')?;
-        let interface = interface.contains('.').then(|| interface.replace('.', "/"))?;
+        let interface = interface
+            .contains('.')
+            .then(|| interface.replace('.', "/"))?;
         Some(format!("{prefix}{interface}.{last}"))
     });
     found.map_or(Cow::Borrowed(key), Cow::Owned)

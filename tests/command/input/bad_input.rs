@@ -445,7 +445,7 @@ fn node_with_more_pods_than_bridge_ports_is_refused() {
 #[test]
 fn subnet_with_more_nodes_than_bridge_ports_is_refused() {
     let names: Vec<String> = (0..1023).map(|number| format!("extra-{number}")).collect();
-    let subnets: String = names
+    let subnets: Vec<String> = names
         .iter()
         .map(|name| format!("    {name}: {{subnet: 192.168.48.0/20}}\n"))
         .collect();
@@ -453,9 +453,9 @@ fn subnet_with_more_nodes_than_bridge_ports_is_refused() {
                   subnet: 192.168.48.0/20\n      leftovers: {iptables: []}\n";
     let text = good_lab_with(
         "  nodes:\n    node-1:\n      leftovers: {iptables: []}\n",
-        &format!("{fabric}{subnets}"),
+        &format!("{fabric}{}", subnets.concat()),
     );
-    let nodes: String = (0..1023)
+    let nodes: Vec<String> = (0..1023)
         .map(|number| {
             let (third, fourth) = (52 + number / 200, 1 + number % 200);
             format!(
@@ -464,5 +464,5 @@ fn subnet_with_more_nodes_than_bridge_ports_is_refused() {
             )
         })
         .collect();
-    insta::assert_snapshot!(run_lab(format!("{text}{nodes}"), 2));
+    insta::assert_snapshot!(run_lab(text + &nodes.concat(), 2));
 }

@@ -242,10 +242,7 @@ fn objects_of_families(families: &[&str]) -> String {
             &format!("10.244.{node}.7"),
             &format!("fd00:10:244:{node}::7"),
         );
-        let pod_ips: Vec<String> = ips
-            .split(", ")
-        .map(|ip| format!("{{ip: {ip}}}"))
-        .collect();
+        let pod_ips: Vec<String> = ips.split(", ").map(|ip| format!("{{ip: {ip}}}")).collect();
         documents.push(format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: web-{node}, namespace: shop, labels: {{app: web-{node}}}}}\nspec: {{nodeName: node-{node}, containers: [{{name: main}}]}}\nstatus: {{phase: Running, podIP: {}, podIPs: [{}]}}\n",
             first(&ips),

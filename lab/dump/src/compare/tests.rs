@@ -458,5 +458,8 @@ fn compare_sets_permanent_entry_differs_from_one_with_timeout() {
         NodeDump::from_texts(&[("ipset-save", &set)])
     };
     let differences = |first, second| compare(&dump(first), &dump(second)).len();
-    assert_eq!([(0, 4), (4, 9), (0, 0)].map(|(a, b)| differences(a, b)), [2, 0, 0]);
+    assert_eq!(
+        [(0, 4), (4, 9), (0, 0)].map(|(a, b)| differences(a, b)),
+        [2, 0, 0]
+    );
 }

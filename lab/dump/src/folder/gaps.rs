@@ -19,8 +19,10 @@ pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) 
         .flat_map(|file| directories(bundle, &file.name))
         .collect();
     let shown = shown_formats(read);
-    let families: BTreeSet<(Format, Family)> =
-        skipped.iter().filter_map(|file| file.skipped.only).collect();
+    let families: BTreeSet<(Format, Family)> = skipped
+        .iter()
+        .filter_map(|file| file.skipped.only)
+        .collect();
     let has_other = |only: Option<(Format, Family)>| {
         only.is_some_and(|(format, family)| families.contains(&(format, family.other())))
     };

@@ -5,7 +5,7 @@ use crate::recognise;
 use svclab_ruleset::tool::Format;
 
 /// Reasons with which the node has no such state.
-const WITHOUT_STATE: [&str; 2] = ["loaded in this kernel", "no kube-proxy is in /proc"];
+const WITHOUT_STATE: [&str; 1] = ["loaded in this kernel"];
 
 /// Part of the reason if the program found state, or could not say whether there is any.
 const FAILED: &str = "exited with status";
@@ -17,8 +17,10 @@ pub(super) fn missing_state(path: &str, text: &str) -> Vec<SkippedFile> {
     let lines = text.lines().filter_map(|line| line.split_once(": "));
     let known = lines.filter_map(|(file, reason)| {
         let format = Format::from_file_name(file)?;
+        // The rules of kube-proxy are in the dump.
+        let is_proxy = matches!(format, Format::ProxyFlags | Format::ProxyConfiguration);
         let is_absent = WITHOUT_STATE.iter().any(|mark| reason.contains(mark));
-        let skipped = if is_absent {
+        let skipped = if is_absent || is_proxy {
             return None;
         } else if may_affect_packets(format, reason) {
             Skipped::with_effect(reason, recognise::LACK)
@@ -74,12 +76,14 @@ conntrack-L: only the first 1000 ipv4 connections are listed
 kube-proxy-cmdline: no kube-proxy is in /proc
 snmp: cannot read /proc/net/snmp
 ";
-        let lines = missing_state("node-1/missing.txt", text).into_iter().map(|file| {
-            let Skipped {
-                reason, affects, ..
-            } = file.skipped;
-            format!("{} | {reason} | {affects}", file.path)
-        });
+        let lines = missing_state("node-1/missing.txt", text)
+            .into_iter()
+            .map(|file| {
+                let Skipped {
+                    reason, affects, ..
+                } = file.skipped;
+                format!("{} | {reason} | {affects}", file.path)
+            });
         let lines = lines.collect::<Vec<String>>().join("\n");
         insta::assert_snapshot!(lines, @"
         node-1/nft | nft is not installed | packets pass as if the node had none of it

@@ -401,21 +401,34 @@ fn dump_files_table_that_is_not_printed_is_gap_without_nft() {
         folder.path(),
         &[("both/iptables-save", &saved), ("both/nft", nft)],
     );
-    let described = ["alone", "both"].map(|name| describe(&folder.path().join(name), folder.path()));
-    insta::assert_snapshot!(described.join("\n"), @"");
+    let described =
+        ["alone", "both"].map(|name| describe(&folder.path().join(name), folder.path()));
+    insta::assert_snapshot!(described.join("\n"), @r#"
+    DIR/alone/iptables-save: iptables-save
+    DIR/alone/iptables-save: not complete: "Table `filter' contains incompatible base-chains, use 'nft' tool to list them."; packets pass as if these chains did not exist
+    DIR/both/iptables-save: iptables-save
+    DIR/both/nft: nft list ruleset
+    DIR/both/iptables-save: not complete: "Table `filter' contains incompatible base-chains, use 'nft' tool to list them."
+    "#);
     let missing = "nft: nft is not installed\nipvsadm-Sn: IPVS is not loaded in this kernel\n";
     write_files(
         folder.path(),
         &[("lacks/ip-addr", ADDRESSES), ("lacks/missing.txt", missing)],
     );
-    insta::assert_snapshot!(describe(&folder.path().join("lacks"), folder.path()), @"");
+    insta::assert_snapshot!(describe(&folder.path().join("lacks"), folder.path()), @r"
+    DIR/lacks/ip-addr: ip addr
+    DIR/lacks/nft: nft is not installed; packets pass as if the node had none of it
+    ");
 }
 
 #[test]
 fn dump_files_of_both_families_are_complete() {
     let folder = tempfile::tempdir().unwrap();
     let four = ("one/ip_-4_addr", ADDRESSES);
-    let six = ("both/ip_-6_addr", "1: lo: <LOOPBACK,UP> mtu 65536\n    inet6 ::1/128 scope host \n");
+    let six = (
+        "both/ip_-6_addr",
+        "1: lo: <LOOPBACK,UP> mtu 65536\n    inet6 ::1/128 scope host \n",
+    );
     write_files(folder.path(), &[four, ("both/ip_-4_addr", ADDRESSES), six]);
     let gaps = ["one", "both"].map(|name| {
         let read = DumpFiles::read(&folder.path().join(name)).unwrap();

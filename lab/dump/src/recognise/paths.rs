@@ -15,12 +15,7 @@ const DISK_DIRECTORIES: [&str; 9] = [
 const VAR_DIRECTORIES: [&str; 3] = ["lib", "log", "run"];
 
 /// Files of `scripts/collect-node` without state that affects packets.
-const INFORMATIONAL_FILES: [&str; 4] = [
-    "versions.txt",
-    "conntrack-S",
-    "netstat",
-    "snmp",
-];
+const INFORMATIONAL_FILES: [&str; 4] = ["versions.txt", "conntrack-S", "netstat", "snmp"];
 
 /// Returns the last component of a path. A colon separates an archive from a path inside it.
 pub(crate) fn file_name(path: &str) -> &str {

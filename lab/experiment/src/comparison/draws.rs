@@ -84,7 +84,9 @@ impl Draws {
     pub(crate) fn has_other_verdict(&self) -> bool {
         let [against, new] = self.connections().map(|tally| {
             let outcomes = tally.counts().keys();
-            outcomes.map(|outcome| outcome.verdict).collect::<BTreeSet<_>>()
+            outcomes
+                .map(|outcome| outcome.verdict)
+                .collect::<BTreeSet<_>>()
         });
         against != new
     }

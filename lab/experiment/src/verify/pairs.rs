@@ -78,7 +78,8 @@ pub fn prepare_pairs(
                 }
             }
             // Generated rules do not depend on everything that a program reads.
-            let keys = |pair: &CasePair| [&pair.against, &pair.new].map(|side| comparison_key(&side.plan));
+            let keys =
+                |pair: &CasePair| [&pair.against, &pair.new].map(|side| comparison_key(&side.plan));
             let pair = pair.filter(|pair| seen.insert(keys(pair)));
             found.pairs.extend(pair);
         }

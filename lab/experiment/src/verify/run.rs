@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 
 use super::case_comparison::{AFFINITY_CONNECTIONS, CaseComparison, Runs};
 use super::document::{
-    ChangedFlow, ComparedFlow, FailedCase, FlowShift, RulesDiffer, SCHEMA, ShiftTimes, SideName, UndecidedFlow,
-    SyncTimes, Verification,
+    ChangedFlow, ComparedFlow, FailedCase, FlowShift, RulesDiffer, SCHEMA, ShiftTimes, SideName,
+    SyncTimes, UndecidedFlow, Verification,
 };
 use super::pairs::{CasePair, PreparedPairs};
 use super::pool::{failed_on_new, find_pool};
@@ -270,7 +270,6 @@ async fn compare_on(
             has_other_verdict: draws.has_other_verdict(),
         }
     });
-    let undecided = undecided.collect();
     let compared = flows.keys().map(|probe| {
         let [against, new] = outcomes(probe);
         ComparedFlow {
@@ -284,7 +283,7 @@ async fn compare_on(
     Ok(ComparedCase {
         flows: compared.collect(),
         changed: changed.collect(),
-        undecided,
+        undecided: undecided.collect(),
         drawn: first,
         rules: comparison.rule_differences(&both),
         moved: comparison.traffic_shifts(&both),

@@ -215,7 +215,10 @@ const MAX_EXTENSIONS: usize = 8;
 
 /// Returns the payload behind the extension headers (RFC 8200, section 4). `None` for a truncated
 /// header.
-fn skip_extensions(mut protocol: IpNextHeaderProtocol, mut bytes: &[u8]) -> Option<Ipv6Transport<'_>> {
+fn skip_extensions(
+    mut protocol: IpNextHeaderProtocol,
+    mut bytes: &[u8],
+) -> Option<Ipv6Transport<'_>> {
     let mut is_first_fragment = true;
     for _ in 0..MAX_EXTENSIONS {
         let length = match protocol {

@@ -457,14 +457,24 @@ mod tests {
 
     #[test]
     fn chain_is_unbounded_if_its_caller_continues() {
-        let (call, mark, next) = (("F", Some("X"), false), ("X", None, false), ("F", None, false));
+        let (call, mark, next) = (
+            ("F", Some("X"), false),
+            ("X", None, false),
+            ("F", None, false),
+        );
         assert_eq!(unbounded(&[call, mark, next]), ["X"]);
-        assert_eq!(unbounded(&[call, ("X", None, true), next]), Vec::<&str>::new());
+        assert_eq!(
+            unbounded(&[call, ("X", None, true), next]),
+            Vec::<&str>::new()
+        );
         // The last match ended the traversal; the next one is in another hook.
         let inner = ("X", Some("Y"), false);
         let end = ("Y", None, false);
         let other_hook = ("P", None, false);
-        assert_eq!(unbounded(&[call, inner, end, other_hook]), Vec::<&str>::new());
+        assert_eq!(
+            unbounded(&[call, inner, end, other_hook]),
+            Vec::<&str>::new()
+        );
         assert_eq!(unbounded(&[call, inner, end, next]), ["X", "Y"]);
         assert_eq!(unbounded(&[call, next]), ["X"]);
         assert_eq!(unbounded(&[call, mark, call, ("X", None, true)]), ["X"]);

@@ -314,9 +314,7 @@ impl<'a> LastHop<'a> {
         let is_resolved = |hop: &&NextHop| {
             let mut known = network.neighbours.iter();
             known.any(|entry| {
-                Some(entry.address) == hop.via
-                    && entry.interface == hop.dev
-                    && entry.mac.is_some()
+                Some(entry.address) == hop.via && entry.interface == hop.dev && entry.mac.is_some()
             })
         };
         let mut hops = route.next_hops.iter().filter(|hop| hop.via.is_some());

@@ -63,14 +63,14 @@ pub(super) fn marking_rule(hop: &Hop) -> Option<&RuleMatch> {
     if value == 0 || !has_mark(last) {
         return None;
     }
-    let mark_index = hop.matches.windows(2).position(|pair| match pair {
+    let marking_index = hop.matches.windows(2).position(|pair| match pair {
         [one, next] => !has_mark(one) && has_mark(next),
         _ => false,
     })?;
-    let mark = before.get(mark_index)?;
-    let mut earlier = before[..mark_index].iter().rev();
-    let jump = earlier.find(|step| step.target.as_ref() == Some(&mark.chain));
-    Some(jump.unwrap_or(mark))
+    let marking = before.get(marking_index)?;
+    let mut earlier = before[..marking_index].iter().rev();
+    let jump = earlier.find(|step| step.target.as_ref() == Some(&marking.chain));
+    Some(jump.unwrap_or(marking))
 }
 
 /// Returns the mark and the mask of a rule that matches a mark: `--mark 0x4000/0x4000`. `None` for

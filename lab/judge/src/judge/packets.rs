@@ -76,9 +76,8 @@ impl Judge<'_> {
         };
         let has_no_reply = |probe: &Probe| {
             let mut attempts = evidence.attempts();
-            attempts.any(|attempt| {
-                attempt.probe == probe.name && attempt.verdict == Verdict::Timeout
-            })
+            attempts
+                .any(|attempt| attempt.probe == probe.name && attempt.verdict == Verdict::Timeout)
         };
         let wait = waits(&has_no_reply).or_else(|| waits(&|_| true));
         wait.unwrap_or_default()

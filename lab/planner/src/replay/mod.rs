@@ -7,14 +7,11 @@ mod lab;
 mod link_layer;
 mod links;
 mod naming;
-mod next_hops;
 mod not_built;
 pub mod rejected;
 mod rejection_reason;
 mod report;
-mod route_settings;
 mod routes;
-mod routing_rules;
 mod rules;
 mod sysctls;
 

@@ -278,6 +278,11 @@ pub(super) fn list_names(names: &[String]) -> String {
     }
 }
 
+/// Joins the words of a text with single spaces.
+pub(super) fn join_words(text: &str) -> String {
+    text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Renders the report as lines of text.
 impl std::fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -249,7 +249,10 @@ const HASH_PORT: &str = "-port";
 fn unsupported_feature(dumped: &Dumped) -> Option<&'static str> {
     let is_supported = |flag: &String| flag.ends_with(FALLBACK) || flag.ends_with(HASH_PORT);
     let has_tunnel = |servers: &Dumped| {
-        let mut tunnels = servers.servers.values().filter_map(|one| one.tunnel.as_deref());
+        let mut tunnels = servers
+            .servers
+            .values()
+            .filter_map(|one| one.tunnel.as_deref());
         tunnels.any(|tunnel| tunnel.split_ascii_whitespace().ne(PLAIN_TUNNEL))
     };
     let has_thresholds =

@@ -84,9 +84,10 @@ pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut R
             "packets may be handled differently",
         );
     }
-    report.omitted.extend(full_tables(dump, dumped));
-    report.omitted.extend(recycled_connections(dump, dumped));
-    let omitted_count = dumped.len() - replayed_count - limits - unknown.len();
+    let mut listed = full_tables(dump, dumped);
+    listed.extend(recycled_connections(dump, dumped));
+    let omitted_count = dumped.len() - replayed_count - limits - unknown.len() - listed.len();
+    report.omitted.append(&mut listed);
     if omitted_count > 0 {
         report.add_omitted(
             count_noun(omitted_count, "sysctl", "sysctls"),

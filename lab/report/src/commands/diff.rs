@@ -340,7 +340,7 @@ pub(crate) mod tests {
         let node = document(&["iptables-save", "ip addr", "ip route"]);
         insta::assert_snapshot!(node.render_text(false), @r"
         no difference in iptables-save, ip addr and ip route
-        not looked at: tracked connections (`conntrack -L`), IPsec policies (`ip xfrm policy`) and BPF programs
+        not looked at: tables of nftables (`nft list ruleset`), sets (`ipset save`), virtual servers of IPVS (`ipvsadm -Sn`), queueing disciplines (`tc qdisc`), traffic filters (`tc filter`), tracked connections (`conntrack -L`), IPsec policies (`ip xfrm policy`), BPF programs, rules of ebtables, rules of arptables and VLANs of bridges
         ");
     }
 

@@ -107,7 +107,9 @@ fn report(results: &Document, took: Duration, renderer: CaseRenderer<'_>) -> Rep
         suite.add_test_case(incomplete_run(&stopped));
     }
     if results.has_failing_flaky_cases() {
-        suite.add_test_case(incomplete_run("a case is flaky, and `--flaky fail` was given"));
+        suite.add_test_case(incomplete_run(
+            "a case is flaky, and `--flaky fail` was given",
+        ));
     }
     if results.interrupted {
         suite.add_test_case(incomplete_run(

@@ -51,7 +51,10 @@ pub(crate) fn compare_check(check: &CheckDocument) -> (String, String) {
 /// Returns the expectation, empty if there is none, and the observation of a step.
 pub(crate) fn compare_step(step: &StepDocument) -> (String, String) {
     let expected = step.expected.clone().unwrap_or_default();
-    (expected, describe_shifts(&step.shifts, &step.unmoved, step.packets_missed))
+    (
+        expected,
+        describe_shifts(&step.shifts, &step.unmoved, step.packets_missed),
+    )
 }
 
 /// Describes the cases that did not run in a run that svclab stopped: `5 cases did not run: stopped

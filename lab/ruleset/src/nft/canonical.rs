@@ -35,7 +35,9 @@ pub fn canonical(text: &str) -> String {
             && let Some(begun) = open.pop()
         {
             let inner = out.split_off(begun);
-            let is_of_flags = out.last().is_some_and(|last| FLAGS.contains(&last.as_str()));
+            let is_of_flags = out
+                .last()
+                .is_some_and(|last| FLAGS.contains(&last.as_str()));
             out.extend(canonical_set(&inner[1..], is_of_flags));
             continue;
         } else if word.is_unquoted("counter")

@@ -112,7 +112,11 @@ spec:
         text += "  hosts:\n";
         for family in [first].into_iter().chain(hosts) {
             let (name, address) = (outside(family), outside_address(objects, family));
-            let _ = writeln!(text, "    {name}: {{address: {}}}", scalar(&address.to_string()));
+            let _ = writeln!(
+                text,
+                "    {name}: {{address: {}}}",
+                scalar(&address.to_string())
+            );
         }
     }
     if !balanced.is_empty() {

@@ -253,8 +253,7 @@ impl<'o> Finder<'o> {
             return;
         };
         let is_of_family = |address: &&IpAddr| Family::from_ip(**address) == port.family;
-        let can_answer =
-            |node: &str| !port.service.external_local || port.has_endpoint_on(node);
+        let can_answer = |node: &str| !port.service.external_local || port.has_endpoint_on(node);
         let node = self.nodes.iter().find_map(|(node, addresses)| {
             let address = addresses.iter().find(is_of_family)?;
             can_answer(node).then_some((node, address, addresses.first() == Some(address)))
@@ -275,8 +274,7 @@ impl<'o> Finder<'o> {
     fn add_external_ips(&self, port: &FamilyPort<'_, '_>, found: &mut Things) {
         let addresses = port.service.external_ips.iter();
         let addresses = addresses.filter(|address| Family::from_ip(**address) == port.family);
-        let can_answer =
-            |node: &str| !port.service.external_local || port.has_endpoint_on(node);
+        let can_answer = |node: &str| !port.service.external_local || port.has_endpoint_on(node);
         for (index, address) in addresses.enumerate() {
             let mut nodes = self.nodes.iter();
             let owner = nodes.find(|(_, own)| own.contains(address));
@@ -395,9 +393,8 @@ impl<'o> Finder<'o> {
             pods.any(|own| own.reference() == pod.reference())
         };
         let mut pods = self.pods.iter();
-        let pod = pods.find(|pod| {
-            !pod.host_network && can_connect(&pod.node, &pod.ips) && !is_endpoint(pod)
-        });
+        let pod = pods
+            .find(|pod| !pod.host_network && can_connect(&pod.node, &pod.ips) && !is_endpoint(pod));
         let mut nodes = self.nodes.iter();
         pod.map(ImportedPod::reference).or_else(|| {
             let node = nodes.find(|(node, addresses)| can_connect(node, addresses))?;

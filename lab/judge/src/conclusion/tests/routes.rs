@@ -242,8 +242,17 @@ fn failed_route_after_translation_is_named() {
 
 #[test]
 fn mark_of_route_is_that_before_postrouting() {
-    let mut sent = packet("10.0.0.1:4000", "10.96.0.1:80", Vec::new(), PathEnd::Delivered);
-    for (chain, value) in [("KUBE-MARK-MASQ", 0), ("POSTROUTING", 0x4000), ("KUBE-POSTROUTING", 0)] {
+    let mut sent = packet(
+        "10.0.0.1:4000",
+        "10.96.0.1:80",
+        Vec::new(),
+        PathEnd::Delivered,
+    );
+    for (chain, value) in [
+        ("KUBE-MARK-MASQ", 0),
+        ("POSTROUTING", 0x4000),
+        ("KUBE-POSTROUTING", 0),
+    ] {
         mark(&mut sent, value);
         let step = sent.hops[0].matches.last_mut().unwrap();
         step.chain = chain.to_owned();

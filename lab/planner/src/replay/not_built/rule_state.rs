@@ -19,7 +19,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         modules: &["-m recent"],
         expressions: &["xt match recent", "xt match \"recent\""],
-        description: "that remember addresses (`recent`)",
+        description: "with remembered addresses (`recent`)",
         reason: "a lab starts with empty lists",
         affects: "addresses that the node remembers match there, but not in the lab",
     },
@@ -33,7 +33,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         modules: &["-m time"],
         expressions: &["meta hour ", "meta day ", "meta time "],
-        description: "that depend on the time",
+        description: "with times",
         reason: "a lab has the time of this machine",
         affects: "the rules may decide in another way at the time of the fault",
     },
@@ -71,8 +71,7 @@ pub fn report_rule_state(dump: &NodeDump, report: &mut ReplayReport) {
             .flat_map(|chain| &chain.rules);
         let native = rules.filter(|rule| {
             let has = |expression: &&str| {
-                rule.text.starts_with(*expression)
-                    || rule.text.contains(&format!(" {expression}"))
+                rule.text.starts_with(*expression) || rule.text.contains(&format!(" {expression}"))
             };
             let mut words = rule.text.split_ascii_whitespace();
             kind.expressions.iter().any(has) && !words.any(|word| word == "log")

@@ -19,18 +19,17 @@ pub fn report_unsaved_chains(listed: &Table, saved: &TableRules, report: &mut Re
     if !unsaved.is_empty() {
         report.add_omitted(
             format!("{} of table {table} of nftables", list_names(&unsaved)),
-            "iptables-save does not print them, and the lab has the table as iptables-save prints it",
+            "not in the output of iptables-save, from which the lab has the table",
             "their rules and policies may drop or change packets",
         );
     }
-    let differs = |chain: &&Chain| {
-        find(chain).is_some_and(|own| own.rules.len() != chain.rules.len())
-    };
+    let differs =
+        |chain: &&Chain| find(chain).is_some_and(|own| own.rules.len() != chain.rules.len());
     let differing: Vec<String> = listed.chains.iter().filter(differs).map(name).collect();
     if !differing.is_empty() {
         report.add_omitted(
             format!("{} of table {table} of nftables", list_names(&differing)),
-            "they have another number of rules than in iptables-save, and the lab has the latter",
+            "another number of rules than in the output of iptables-save, from which the lab has the table",
             "rules that only nft prints may drop or change packets",
         );
     }

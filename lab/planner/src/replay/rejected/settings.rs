@@ -68,8 +68,9 @@ impl RejectedRemover<'_> {
             IP_RULE => {
                 for (ip, dumped) in &self.dump.routing_rules {
                     for rule in dumped {
-                        let is_it = crate::replay::routing_rules::plan_routing_rule(*ip, rule, self.dump)
-                            .is_ok_and(|planned| planned.to_string() == *line);
+                        let is_it =
+                            crate::replay::routes::rules::plan_routing_rule(*ip, rule, self.dump)
+                                .is_ok_and(|planned| planned.to_string() == *line);
                         if is_it {
                             (format, line_number) = (Some(Format::RoutingRules(*ip)), rule.line);
                         }

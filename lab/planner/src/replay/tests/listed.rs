@@ -123,10 +123,18 @@ fn replace_node_sysctls_are_written_or_listed() {
     ");
     insta::assert_snapshot!(added_lines(&report), @r"
     4 sysctls with an effect on packets
+    replies of the next hops 10.0.0.2 on ens5, 10.0.0.254 on ens5, 10.0.0.3 on ens5, 10.5.0.254 on ens6: the dump does not show whether they exist
+    `10.0.0.9 dev ens5 lladdr 02:00:00:00:00:09 PERMANENT`: the dumps do not show the link-layer address of the neighbour, so the lab has the right one; if the address is wrong, packets to the neighbour are lost on the node, but not in the lab
     1 sysctl: net.mpls.platform_labels = 100: svclab does not know the effect; packets may be handled differently
     sysctl-a:7: net.netfilter.nf_conntrack_max = 100
     only the first network namespace of a kernel has this limit
     the node tracked 99 connections; the kernel drops packets of further connections (table full)
+    sysctl-a:10: net.ipv4.neigh.default.gc_thresh3 = 2
+    all network namespaces of a kernel share this limit
+    the node had 2 neighbours; the kernel drops packets to further ones (table full)
+    sysctl-a:9: net.ipv4.tcp_tw_recycle = 1
+    kernels have no such sysctl since v4.12
+    the node drops SYNs of clients that share an address behind source NAT
     3 sysctls: without an effect on packets, or for interfaces that are not built
     ");
 }
@@ -339,7 +347,12 @@ table ip raw {
         .filter(|line| line.starts_with("table "))
         .collect();
     assert_eq!(tables, ["table ip nat {"]);
-    insta::assert_snapshot!(added_lines(&report), @"");
+    insta::assert_snapshot!(added_lines(&report), @r"
+    1 table of nftables
+    input of table ip mangle of nftables: not in the output of iptables-save, from which the lab has the table; their rules and policies may drop or change packets
+    PREROUTING of table ip mangle of nftables: another number of rules than in the output of iptables-save, from which the lab has the table; rules that only nft prints may drop or change packets
+    the flag `dormant` of table ip mangle of nftables: iptables-save does not print it; the rules of the table apply in the lab, but not on the node
+    ");
 }
 
 #[test]
@@ -360,8 +373,14 @@ fn replace_node_state_of_rules_is_listed() {
         .omitted
         .iter()
         .filter(|item| item.description.starts_with("the state of"));
-    let state: Vec<String> = state.flat_map(|item| item.render_lines()).collect();
-    insta::assert_snapshot!(state.join("\n"), @"");
+    let state: Vec<String> = state
+        .flat_map(super::super::report::OmittedItem::render_lines)
+        .collect();
+    insta::assert_snapshot!(state.join("\n"), @r"
+    the state of 1 rule with remembered addresses (`recent`): a lab starts with empty lists; addresses that the node remembers match there, but not in the lab
+    the state of 1 rule with limits: the limits are not used up in a lab; packets beyond the limits match other rules on the node
+    the state of 1 rule with times: a lab has the time of this machine; the rules may decide in another way at the time of the fault
+    ");
 }
 
 #[test]
@@ -382,5 +401,8 @@ fn replace_node_unsupported_parts_of_virtual_servers_are_listed() {
     let omitted: Vec<&str> = omitted
         .filter(|description| description.contains("virtual server"))
         .collect();
-    insta::assert_snapshot!(omitted.join("\n"), @"");
+    insta::assert_snapshot!(omitted.join("\n"), @r"
+    scheduler flags of virtual server -t 10.96.0.11:80
+    tunnel options of virtual server -t 10.96.0.12:80
+    ");
 }

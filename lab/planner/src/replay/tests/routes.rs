@@ -69,9 +69,7 @@ fn missing_routing_rules_of_the_kernel_are_listed() {
 #[test]
 fn restricted_rule_at_priority_of_the_kernel_is_built() {
     let replay = |rule: &str| {
-        let rules = format!(
-            "0:\tfrom all lookup local\n{rule}32767:\tfrom all lookup default\n"
-        );
+        let rules = format!("0:\tfrom all lookup local\n{rule}32767:\tfrom all lookup default\n");
         let mut plan = plan_with_node();
         let report = replace(&mut plan, "node-1", &parse_files(&[("ip-rule", &rules)]));
         let node = plan.namespace("node-1").unwrap();
@@ -96,9 +94,18 @@ fn local_route_of_a_program_is_built() {
         .filter(|(name, _)| *name == "ip-addr")
         .chain([("ip-4-route", routes)]);
     let mut plan = plan_with_node();
-    replace(&mut plan, "node-1", &parse_files(&files.collect::<Vec<_>>()));
+    replace(
+        &mut plan,
+        "node-1",
+        &parse_files(&files.collect::<Vec<_>>()),
+    );
     let node = plan.namespace("node-1").unwrap();
-    let local = node.routes.iter().filter(|route| route.kind == RouteKind::Local);
-    let local: Vec<_> = local.map(|route| (route.to.to_string(), route.table)).collect();
+    let local = node
+        .routes
+        .iter()
+        .filter(|route| route.kind == RouteKind::Local);
+    let local: Vec<_> = local
+        .map(|route| (route.to.to_string(), route.table))
+        .collect();
     assert_eq!(local, [("0.0.0.0/0".to_owned(), Some(2004))]);
 }

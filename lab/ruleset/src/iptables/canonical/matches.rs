@@ -99,8 +99,7 @@ pub(super) fn canonical_match_option<'r>(
         ("recent", "--rsource") | ("connlimit", "--connlimit-saddr") if is_positive => return None,
         ("recent", "--mask") if is_full_mask(value) => return None,
         ("recent", "--name") if value == "DEFAULT" => return None,
-        // The default of IPv6. That of IPv4 is 32, which a rule of IPv6 may have, too.
-        ("connlimit", "--connlimit-mask") if value == "128" => return None,
+        ("connlimit", "--connlimit-mask") if matches!(value, "32" | "128") => return None,
         ("time", "--datestart") if value == "1970-01-01T00:00:00" => return None,
         ("time", "--datestop") if value == "2038-01-19T03:14:07" => return None,
         _ => choice.clone(),

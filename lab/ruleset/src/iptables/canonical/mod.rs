@@ -243,10 +243,6 @@ mod tests {
             ),
             ("-m comment --comment a -j Y", "-m comment --comment b -j Y"),
             (
-                "-m connlimit --connlimit-above 9 --connlimit-mask 32 -j Y",
-                "-m connlimit --connlimit-above 9 --connlimit-mask 128 -j Y",
-            ),
-            (
                 "-m policy --dir in --pol ipsec --strict --reqid 1 --mode tunnel --next --reqid 2 --mode transport -j Y",
                 "-m policy --dir in --pol ipsec --strict --reqid 1 --mode transport --next --reqid 2 --mode tunnel -j Y",
             ),

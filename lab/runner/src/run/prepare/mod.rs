@@ -117,7 +117,8 @@ pub fn prepare(
     let sources = &lab.scenario.sources;
     let to_diagnostics =
         |problems: Vec<Problem>| sources.redact(problems_to_diagnostics(case, &problems));
-    planning_memory::check_planning_memory(case).map_err(|problem| to_diagnostics(vec![problem]))?;
+    planning_memory::check_planning_memory(case)
+        .map_err(|problem| to_diagnostics(vec![*problem]))?;
     let mut clusters = Vec::with_capacity(case.steps.len() + 1);
     for (index, stage) in case.stages().enumerate() {
         let at_stage = |problem: Problem| problem.at_stage(index);

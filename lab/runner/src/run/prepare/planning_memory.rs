@@ -45,11 +45,11 @@ impl ProxyEntries {
 /// # Errors
 ///
 /// With the number of rules, the memory that they need and the memory of the machine.
-pub(super) fn check_planning_memory(case: &Case) -> Result<(), Problem> {
+pub(super) fn check_planning_memory(case: &Case) -> Result<(), Box<Problem>> {
     check_against(case, host_memory)
 }
 
-fn check_against(case: &Case, available_kib: impl FnOnce() -> u64) -> Result<(), Problem> {
+fn check_against(case: &Case, available_kib: impl FnOnce() -> u64) -> Result<(), Box<Problem>> {
     let later = case.steps.iter().map(|step| &step.objects);
     let stages: Vec<ProxyEntries> = std::iter::once(&case.objects)
         .chain(later)
@@ -83,9 +83,8 @@ fn check_against(case: &Case, available_kib: impl FnOnce() -> u64) -> Result<(),
         largest.endpoints,
     );
     let help = "remove nodes or services that the lab does not need, or add memory to this machine";
-    Err(Problem::in_lab(place!["spec"], message)
-        .at_key()
-        .with_help(help.to_owned()))
+    let problem = Problem::in_lab(place!["spec"], message).at_key();
+    Err(Box::new(problem.with_help(help.to_owned())))
 }
 
 fn to_u64(count: usize) -> u64 {
@@ -127,7 +126,7 @@ mod tests {
         let lab = select_labs(&names, directory.path()).unwrap().remove(0);
         let case = &lab.scenario.cases()[0];
         let problem = check_against(case, || 100 << 10).unwrap_err();
-        insta::assert_snapshot!(problem.message, @"");
+        insta::assert_snapshot!(problem.message, @"planning the lab needs about 202 MiB of memory, but this machine has 100 MiB: the kube-proxies of 203 nodes have rules for 503 service ports and 8 endpoints each");
         assert_eq!(check_against(case, || u64::MAX), Ok(()));
         let small = select_labs(
             &[Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -268,7 +268,7 @@ fn invalid_workloads_are_refused() {
     let valid = workload("Deployment", "web", ", replicas: 2", "");
     let changes = [
         ("replicas: 2", "replicas: -1"),
-        ("replicas: 2", "replicas: 5000"),
+        ("replicas: 2", "replicas: 70000"),
         ("replicas: 2", "replicas: many"),
         ("labels: {app: web}", "labels: {app: other}"),
         ("matchLabels: {app: web}", ""),

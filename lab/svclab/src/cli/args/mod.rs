@@ -33,8 +33,8 @@ pub(crate) use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
 pub(crate) use report::ReportArguments;
 pub(crate) use rules::RulesArguments;
 pub(crate) use run::{
-    ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, GraphArguments,
-    PictureFormat, PlanArguments, RunArguments, WhyArguments, WhyFormat,
+    ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, GraphArguments, PictureFormat,
+    PlanArguments, RunArguments, WhyArguments, WhyFormat,
 };
 pub(crate) use running::{
     CaptureArguments, DownArguments, ExecArguments, ProbeArguments, PsArguments, PsFormat,

@@ -90,6 +90,7 @@ fn sections_lie_beyond(table: u64, end: usize) -> bool {
 mod tests {
     use super::*;
     use std::fs;
+    use std::io;
     use std::process::Command;
 
     #[test]
@@ -116,7 +117,15 @@ mod tests {
         let path = directory.path().join("part");
         fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
         fs::write(&path, part).unwrap();
-        let listed = Command::new(&path).arg("--list").output().unwrap();
+        let run = || Command::new(&path).arg("--list").output();
+        let is_busy = |error: &io::Error| error.kind() == io::ErrorKind::ExecutableFileBusy;
+        // A child that another test forked has the file open until it executes its program.
+        let listed = loop {
+            match run() {
+                Err(error) if is_busy(&error) => std::thread::yield_now(),
+                ended => break ended.unwrap(),
+            }
+        };
         assert!(listed.status.success());
         assert!(
             String::from_utf8_lossy(&listed.stdout).contains("loaded_part_of_program_still_runs")

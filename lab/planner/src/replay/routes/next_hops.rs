@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::report::{ReplayReport, list_names};
+use super::super::report::{ReplayReport, list_names};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{LinkKind, Mac, MultipathRoute, Namespace, Neighbour, Plan, Route};
 

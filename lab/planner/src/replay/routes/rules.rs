@@ -2,8 +2,8 @@
 
 use ipnetwork::IpNetwork;
 
-use super::report::ReplayReport;
-use super::routes::{join_words, table_number};
+use super::super::report::{ReplayReport, join_words};
+use super::tables::table_number;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{RoutingAction, RoutingRule};
 use svclab_ruleset::Family;
@@ -88,7 +88,7 @@ const SUPPORTED_ATTRIBUTES: [&str; 14] = [
     "[detached]",
 ];
 
-pub(super) fn plan_routing_rule(
+pub(in crate::replay) fn plan_routing_rule(
     ip: Family,
     rule: &DumpedRule,
     dump: &NodeDump,

@@ -1,23 +1,23 @@
 //! Replays routes and routing rules of a dumped node.
 
-use std::collections::BTreeSet;
+mod next_hops;
+pub(super) mod rules;
+mod settings;
+mod tables;
+
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::next_hops::{next_hop_neighbours, reach_next_hops};
-use super::report::{ReplayReport, count_noun, list_names};
-use super::route_settings::{check_selectors, list_settings};
-use super::routing_rules::{list_missing_rules, plan_routing_rules};
+use super::report::{ReplayReport, count_noun, join_words, list_names};
+use next_hops::{next_hop_neighbours, reach_next_hops};
+use rules::{list_missing_rules, plan_routing_rules};
+use settings::{check_selectors, list_settings};
 use svclab_dump::NodeDump;
-use svclab_model::plan::{
-    Link, MultipathRoute, Namespace, NextHop, Plan, Route, RouteKind,
-};
+use svclab_model::plan::{Link, MultipathRoute, Namespace, NextHop, Plan, Route, RouteKind};
 use svclab_ruleset::Family;
 use svclab_ruleset::route::Route as Dumped;
-
-/// Built-in routing tables (iproute2, `etc/iproute2/rt_tables`).
-const BUILT_IN_TABLES: [(&str, u32); 3] = [("local", 255), ("main", 254), ("default", 253)];
+use tables::table_number;
 
 /// Whether the kernel itself adds a route for an interface that is up: to local, link, broadcast
 /// and multicast addresses, and the IPv6 route without a match. Other programs also write
@@ -335,31 +335,4 @@ pub(super) fn plan_multipath_route(
         },
         metric: metric.filter(|metric| *metric > 0),
     })
-}
-
-/// First number for tables with names that only the node resolves. The actual number of a table has
-/// no effect.
-const FIRST_NAMED_TABLE: u32 = 1 << 20;
-
-/// Returns the number of a routing table.
-pub(super) fn table_number(name: &str, dump: &NodeDump) -> u32 {
-    if let Some((_, number)) = BUILT_IN_TABLES.iter().find(|(known, _)| *known == name) {
-        return *number;
-    }
-    if let Ok(number) = name.parse() {
-        return number;
-    }
-    let of_routes = dump.routes.values().flatten().map(Dumped::table);
-    let rules = dump.routing_rules.values().flatten();
-    let of_rules = rules.filter_map(|rule| rule.attributes.get("lookup"));
-    let names: BTreeSet<&str> = of_routes.chain(of_rules).collect();
-    let index = names
-        .into_iter()
-        .take_while(|candidate| *candidate < name)
-        .count();
-    FIRST_NAMED_TABLE.saturating_add(u32::try_from(index).unwrap_or(u32::MAX))
-}
-
-pub(super) fn join_words(text: &str) -> String {
-    text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }

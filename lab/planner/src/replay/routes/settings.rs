@@ -1,7 +1,7 @@
 //! Finds the settings of a route that a replay does not build.
 
-use super::links::mtu;
-use super::report::{FileLine, OmittedItem, ReplayReport};
+use super::super::links::mtu;
+use super::super::report::{FileLine, OmittedItem, ReplayReport};
 use svclab_dump::NodeDump;
 use svclab_ruleset::route::Route;
 use svclab_ruleset::text::attributes::Attributes;
