@@ -14,6 +14,14 @@ fn run_in(directory: &Path, arguments: &[&str]) -> Output {
         .expect("the command starts")
 }
 
+/// Checks that the run of `name` succeeded with this summary.
+fn assert_passed(output: &Output, summary: &str, name: &str) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {text}{errors}");
+    assert!(text.contains(summary), "{name}: {text}");
+}
+
 #[test]
 fn new_lab_with_ipvs_or_balancer_passes_in_every_guest() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -27,10 +35,7 @@ fn new_lab_with_ipvs_or_balancer_passes_in_every_guest() {
         for kernel in ["6.1", "6.12"] {
             let file = format!("{name}.yaml");
             let output = run_in(directory.path(), &["run", "--kernel", kernel, &file]);
-            let text = String::from_utf8_lossy(&output.stdout);
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{name}: {text}{errors}");
-            assert!(text.contains("0 failed, 0 errors"), "{name}: {text}");
+            assert_passed(&output, "0 failed, 0 errors", name);
         }
     }
 }
@@ -73,8 +78,8 @@ status: {loadBalancer: {ingress: [{ip: 192.0.2.50}, {ip: "2001:db8:5::5"}]}}
 fn imported_balancer_of_both_families_passes_in_guest() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("objects.yaml"), DUAL_STACK).expect("written");
-    let nodes_only = DUAL_STACK.replace("192.0.2.50}, {ip: ", "");
-    std::fs::write(directory.path().join("ipv6.yaml"), nodes_only).expect("written");
+    let ipv6_only = DUAL_STACK.replace("192.0.2.50}, {ip: ", "");
+    std::fs::write(directory.path().join("ipv6.yaml"), ipv6_only).expect("written");
     for (objects, mode, options) in [
         ("objects.yaml", "iptables", "healthCheck: {}"),
         ("objects.yaml", "ipvs", "keepSource: false"),
@@ -98,13 +103,7 @@ fn imported_balancer_of_both_families_passes_in_guest() {
         let lab = lab.replace(balancer, &format!("{{service: shop/web, {options}}}"));
         std::fs::write(&file, lab).expect("written");
         let output = run_in(directory.path(), &["run", "--kernel", "6.12", "lab.yaml"]);
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{options}: {text}{errors}");
-        assert!(
-            text.contains("1 passed, 0 failed, 0 errors"),
-            "{options}: {text}"
-        );
+        assert_passed(&output, "1 passed, 0 failed, 0 errors", options);
         std::fs::remove_file(&file).expect("the lab is removed");
     }
 }

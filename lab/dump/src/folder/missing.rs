@@ -4,8 +4,8 @@ use crate::archive::{Skipped, SkippedFile};
 use crate::recognise;
 use svclab_ruleset::tool::Format;
 
-/// Reasons with which the node has no such state.
-const WITHOUT_STATE: [&str; 1] = ["loaded in this kernel"];
+/// Part of the reason if the node has no such state.
+const WITHOUT_STATE: &str = "loaded in this kernel";
 
 /// Part of the reason if the program found state, or could not say whether there is any.
 const FAILED: &str = "exited with status";
@@ -19,7 +19,7 @@ pub(super) fn missing_state(path: &str, text: &str) -> Vec<SkippedFile> {
         let format = Format::from_file_name(file)?;
         // The rules of kube-proxy are in the dump.
         let is_proxy = matches!(format, Format::ProxyFlags | Format::ProxyConfiguration);
-        let is_absent = WITHOUT_STATE.iter().any(|mark| reason.contains(mark));
+        let is_absent = reason.contains(WITHOUT_STATE);
         let skipped = if is_absent || is_proxy {
             return None;
         } else if may_affect_packets(format, reason) {

@@ -67,10 +67,15 @@ pub(super) fn marking_rule(hop: &Hop) -> Option<&RuleMatch> {
         [one, next] => !has_mark(one) && has_mark(next),
         _ => false,
     })?;
-    let marking = before.get(marking_index)?;
-    let mut earlier = before[..marking_index].iter().rev();
-    let jump = earlier.find(|step| step.target.as_ref() == Some(&marking.chain));
-    Some(jump.unwrap_or(marking))
+    last_jump_to(before, marking_index)
+}
+
+/// Returns the jump to the chain of the match at `index`, or that match in a base chain.
+fn last_jump_to(matches: &[RuleMatch], index: usize) -> Option<&RuleMatch> {
+    let reached = matches.get(index)?;
+    let mut earlier = matches[..index].iter().rev();
+    let jump = earlier.find(|step| step.target.as_ref() == Some(&reached.chain));
+    Some(jump.unwrap_or(reached))
 }
 
 /// Returns the mark and the mask of a rule that matches a mark: `--mark 0x4000/0x4000`. `None` for
@@ -93,10 +98,7 @@ fn matched_mark(rule: &str) -> Option<(u32, u32)> {
 pub(super) fn marking_jump(hop: &Hop) -> Option<&RuleMatch> {
     let is_marking = |pair: &[RuleMatch]| matches!(pair, [one, next] if next.mark & !one.mark != 0);
     let index = hop.matches.windows(2).position(is_marking)?;
-    let mark = hop.matches.get(index)?;
-    let mut earlier = hop.matches[..index].iter().rev();
-    let jump = earlier.find(|step| step.target.as_ref() == Some(&mark.chain));
-    Some(jump.unwrap_or(mark))
+    last_jump_to(&hop.matches, index)
 }
 
 #[cfg(test)]

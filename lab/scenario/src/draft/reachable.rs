@@ -190,6 +190,11 @@ impl FamilyPort<'_, '_> {
         ));
     }
 
+    /// Whether the node answers clients outside the cluster.
+    fn can_answer(&self, node: &str) -> bool {
+        !self.service.external_local || self.has_endpoint_on(node)
+    }
+
     fn has_endpoint_on(&self, node: &str) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.node == node)
     }
@@ -253,10 +258,10 @@ impl<'o> Finder<'o> {
             return;
         };
         let is_of_family = |address: &&IpAddr| Family::from_ip(**address) == port.family;
-        let can_answer = |node: &str| !port.service.external_local || port.has_endpoint_on(node);
         let node = self.nodes.iter().find_map(|(node, addresses)| {
             let address = addresses.iter().find(is_of_family)?;
-            can_answer(node).then_some((node, address, addresses.first() == Some(address)))
+            port.can_answer(node)
+                .then_some((node, address, addresses.first() == Some(address)))
         });
         let Some((node, address, is_first)) = node else {
             let family = port.family.name();
@@ -274,19 +279,18 @@ impl<'o> Finder<'o> {
     fn add_external_ips(&self, port: &FamilyPort<'_, '_>, found: &mut Things) {
         let addresses = port.service.external_ips.iter();
         let addresses = addresses.filter(|address| Family::from_ip(**address) == port.family);
-        let can_answer = |node: &str| !port.service.external_local || port.has_endpoint_on(node);
         for (index, address) in addresses.enumerate() {
             let mut nodes = self.nodes.iter();
             let owner = nodes.find(|(_, own)| own.contains(address));
             let target = owner.map(|(node, _)| node).or(found.routes.get(address));
-            if target.is_some_and(|node| !can_answer(node)) {
+            if target.is_some_and(|node| !port.can_answer(node)) {
                 let reason = format!("the node of external IP {address} has no endpoint");
                 port.skip(&reason, found);
                 continue;
             }
             if target.is_none() {
                 let mut nodes = self.nodes.iter();
-                let Some((node, _)) = nodes.find(|(node, _)| can_answer(node)) else {
+                let Some((node, _)) = nodes.find(|(node, _)| port.can_answer(node)) else {
                     port.skip("no node can answer on an external IP", found);
                     continue;
                 };
