@@ -217,9 +217,8 @@ mod tests {
 
     use super::*;
     use svclab_model::evidence::StageEvidence;
-    use svclab_model::plan::{Backend, Probe, ProbeProtocol, Stage, Target};
-    use svclab_planner::cluster::{Cluster, Fabric};
-    use svclab_scenario::lab::{FabricKind, ForeignSources};
+    use svclab_model::plan::{Probe, ProbeProtocol, Stage, Target};
+    use svclab_planner::cluster::Cluster;
 
     fn attempt(probe: &str, number: u32, verdict: Verdict, by: Option<&str>) -> Attempt {
         Attempt {
@@ -256,34 +255,6 @@ mod tests {
             settle: false,
             after: None,
             lifetime,
-        }
-    }
-
-    /// Returns a cluster in which no address has a name.
-    fn nameless_cluster() -> Cluster {
-        Cluster {
-            nodes: Vec::new(),
-            pods: Vec::new(),
-            hosts: Vec::new(),
-            services: Vec::new(),
-            slices: Vec::new(),
-            service_cidrs: Vec::new(),
-            api_objects: Vec::new(),
-            serving: Vec::new(),
-            balancers: Vec::new(),
-            routes_pods: false,
-            has_dumps: false,
-            fabric: Fabric {
-                kind: FabricKind::Routed,
-                subnets: Vec::new(),
-                foreign_sources: ForeignSources::Pass,
-                routes: Vec::new(),
-            },
-            backend: Backend::Nft,
-            flannel: None,
-            calico: None,
-            ip_masq_agent: None,
-            docker: None,
         }
     }
 
@@ -334,7 +305,7 @@ mod tests {
             stages: vec![before, after],
             ..Evidence::default()
         };
-        let cluster = nameless_cluster();
+        let cluster = Cluster::default();
         let book = AddressBook::new(&cluster, &plan);
         let counts = tallies(&plan, &evidence, [book, book]);
         let rendered: Vec<(&str, Vec<String>)> = counts

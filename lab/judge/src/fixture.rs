@@ -156,6 +156,7 @@ pub(crate) fn packet(from: &str, to: &str, crossings: Vec<Crossing>, end: PathEn
             crossings,
             before: addresses,
             after: addresses,
+            tunnel: None,
             rewritten: None,
             matches: Vec::new(),
         }],
@@ -163,6 +164,7 @@ pub(crate) fn packet(from: &str, to: &str, crossings: Vec<Crossing>, end: PathEn
         end,
         code: None,
         reason: None,
+        tunnel: None,
         header: Some(PacketHeader {
             ttl: 63,
             length: 60,

@@ -17,8 +17,8 @@ pub use check::{Check, LinkContent, SetContent};
 pub use conclusion::{
     Cause, DROP_TABLE, DropKind, DropRow, Explainer, Fact, Fault, IcmpMeaning, InterfaceName,
     KeptSourceReason, MasqueradeOption, MissingEndpointReason, NamedAddress, NodePortGap,
-    Rejection, RuleReference, ServicePolicy, UntranslatedReason, drop_row, find_reply,
-    find_request,
+    Rejection, ReplyGap, RuleReference, ServicePolicy, TunnelEnds, UntranslatedReason, drop_row,
+    find_reply, find_request,
 };
 pub use deviation::{Deviation, InterfaceProperty};
 pub use judge::claim::{ClaimDifference, ClaimOutcome, ClaimVerdict};

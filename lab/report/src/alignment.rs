@@ -136,6 +136,7 @@ mod tests {
             crossings: Vec::new(),
             before: flow,
             after: flow,
+            tunnel: None,
             rewritten: None,
             matches: Vec::new(),
         });
@@ -150,6 +151,7 @@ mod tests {
             code: None,
             reason: None,
             header: None,
+            tunnel: None,
         };
         ConnectionWay::from(&Journey {
             probe: "call".to_owned(),

@@ -7,9 +7,9 @@ use super::followed::FollowedPacket;
 use super::grouped::grouped;
 use super::packet_index::PacketIndex;
 use super::settings::controlling_sysctls;
-use super::sighting::PacketId;
+use super::sighting::{self, PacketId, Sighting};
 use super::track::Kind;
-use super::{Hop, PathEnd};
+use super::{Hop, PathEnd, TunnelPacket};
 use crate::packet::Frame;
 use svclab_model::evidence::{DropEvidence, DroppedPacket, StageEvidence};
 use svclab_model::plan::Plan;
@@ -44,6 +44,8 @@ pub(super) struct PathEnds {
     pub(super) by_packet: Vec<PathEnd>,
     /// Drop reason of the kernel for each rejected packet, by the same index.
     pub(super) reasons: Vec<Option<String>>,
+    /// Tunnel packet that carried each lost packet at its end, by the same index.
+    pub(super) tunnels: Vec<Option<TunnelPacket>>,
 }
 
 impl PathEnds {
@@ -95,11 +97,26 @@ impl PathEnds {
             }
             _ => None,
         };
+        let tunnel = |(packet, end): (&FollowedPacket<'_>, &PathEnd)| match end {
+            PathEnd::Delivered | PathEnd::Rejected(_) => None,
+            _ => lost_tunnel(drops, packet),
+        };
         Self {
             reasons: packets.iter().zip(&by_packet).map(reason).collect(),
+            tunnels: packets.iter().zip(&by_packet).map(tunnel).collect(),
             by_packet,
         }
     }
+}
+
+/// Returns the tunnel packet that carried a lost packet: as captured last, or as its drop reports it.
+fn lost_tunnel(drops: &DropsByPacket<'_>, packet: &FollowedPacket<'_>) -> Option<TunnelPacket> {
+    let reported = || {
+        let drop = find_drop(drops, packet, packet.hops.last()?)?;
+        let (_, outer) = sighting::unwrapped(Frame::from_ip(&drop.packet)?);
+        Some(sighting::tunnel_packet(&outer?, None))
+    };
+    packet.last.and_then(Sighting::tunnel).or_else(reported)
 }
 
 /// Returns the end of a packet that a counter of its namespace explains. `lost_packets` are the
@@ -299,8 +316,7 @@ pub(super) fn dropped_frames(
         _ => &[],
     };
     dropped.iter().filter_map(|drop| {
-        let mut frame = Frame::from_ip(&drop.packet)?;
-        let frame = frame.inner.take().map_or(frame, |inner| *inner);
+        let (frame, _) = sighting::unwrapped(Frame::from_ip(&drop.packet)?);
         Some((frame, drop))
     })
 }

@@ -8,9 +8,9 @@ use super::followed::FollowedPacket;
 use super::hop::MatchIndex;
 use super::packet_index::PacketIndex;
 use super::rules::RuleIndex;
-use super::sighting::{self, PacketId};
+use super::sighting::{self, PacketId, Sighting};
 use super::track::tracks;
-use super::{Journey, PacketHeader, PacketPath, PathEnd};
+use super::{Journey, PacketPath, PathEnd};
 use svclab_model::evidence::{AddressPair, Attempt, StageEvidence};
 use svclab_model::plan::{Plan, Probe, ProbeProtocol};
 
@@ -30,10 +30,8 @@ pub fn journeys(plan: &Plan, probes: &[Probe], evidence: &StageEvidence) -> Vec<
     for (namespace, identity, before, visit) in visits.into_remaining() {
         // No capture has the packet, but the kernel reports when a rule dropped it.
         let of_packet = drops.get(&(namespace, identity));
-        let time = of_packet
-            .and_then(|drops| drops.get(before))
-            .map_or(0, |drop| drop.time);
-        let packet = FollowedPacket::from_matches(&connections, namespace, identity, time, visit);
+        let drop = of_packet.and_then(|drops| drops.get(before)).copied();
+        let packet = FollowedPacket::from_matches(&connections, namespace, identity, drop, visit);
         packets.extend(packet);
     }
     let known: HashSet<PacketId> = packets
@@ -103,22 +101,24 @@ fn build_journey(
             }
             other => other.clone(),
         };
+        let tunnel = ends.tunnels[*index];
+        let mut hops = packet.hops.clone();
+        if let (Some(tunnel), Some(last)) = (tunnel, hops.last_mut()) {
+            // No interface carried a tunnel packet that its own kernel dropped.
+            last.tunnel.get_or_insert(tunnel.addresses);
+        }
         flights.push(PacketPath {
             kind: packet.kind,
             time: packet.time,
             retransmission_of: repeats,
             direction: *outward,
-            hops: packet.hops.clone(),
+            hops,
             routing_loop: packet.routing_loop.clone(),
             end,
             code: packet.code,
             reason: ends.reasons[*index].clone(),
-            header: packet.last.map(|last| PacketHeader {
-                ttl: last.frame.ttl,
-                length: last.frame.length,
-                dont_fragment: last.frame.dont_fragment,
-                destination_mac: last.destination_mac,
-            }),
+            header: packet.last.map(Sighting::header),
+            tunnel,
         });
     }
     Journey {

@@ -38,13 +38,15 @@ impl<'s> FollowedPacket<'s> {
                 let namespace = first.namespace;
                 // If the packet was encapsulated throughout the hop, the rules matched the outer
                 // packet.
-                let carrier = first.outer.filter(|_| stay.iter().all(|each| each.wrapped));
-                let matches = visits.take_hop(namespace, carrier.unwrap_or(track.identity));
+                let outer = first.outer.as_ref();
+                let outer = outer.filter(|_| stay.iter().all(|each| each.wrapped()));
+                let identity = outer.map_or(track.identity, PacketId::from_frame);
+                let matches = visits.take_hop(namespace, identity);
                 build_hop(connections, namespace, stay, matches)
             })
             .collect::<Option<Vec<_>>>()?;
         if let (Some(last), Some(hop)) = (track.sightings().last(), hops.last_mut())
-            && !(last.out && last.wrapped)
+            && !(last.out && last.wrapped())
         {
             let tunnel = visits.take_dropped_tunnel(last.namespace, track.identity);
             hop.matches.extend(tunnel);
@@ -62,21 +64,24 @@ impl<'s> FollowedPacket<'s> {
         })
     }
 
-    /// Builds a packet that no interface carried: it ended in the namespace that sent it. `time` is
-    /// 0 if it is unknown.
+    /// Builds a packet that no interface carried: it ended in the namespace that sent it. `dropped`
+    /// is the report of its drop, if there is one.
     pub(super) fn from_matches<'e>(
         connections: &ConnectionIndex<'e>,
         namespace: &'e str,
         identity: PacketId,
-        time: u64,
+        dropped: Option<&DroppedPacket>,
         matches: Vec<RuleMatch>,
     ) -> Option<Self> {
+        // A trace has too few bytes for the packet that an ICMP error quotes.
+        let frame = dropped.and_then(|drop| Frame::from_ip(&drop.packet));
+        let quoted = frame.as_ref().and_then(|frame| frame.quoted.as_deref());
         Some(Self {
             identity,
-            time,
+            time: dropped.map_or(0, |drop| drop.time),
             kind: Kind::from_payload(identity.payload()),
-            code: None,
-            quoted: None,
+            code: frame.as_ref().and_then(|frame| frame.code),
+            quoted: quoted.map(sighting::flow),
             hops: vec![build_hop(connections, namespace, &[], matches)?],
             routing_loop: None,
             last: None,
@@ -105,6 +110,7 @@ impl<'s> FollowedPacket<'s> {
                 crossings: Vec::new(),
                 before,
                 after,
+                tunnel: None,
                 rewritten: (before != after).then_some(Rewrite::Conntrack),
                 matches: Vec::new(),
             }],

@@ -133,7 +133,7 @@ pub(super) fn build_hop<'e>(
     };
     let after = match (last, matches.last()) {
         // Rules that matched the outer packet of a tunnel report other addresses.
-        (Some(last), _) if last.out || last.wrapped => last.flow,
+        (Some(last), _) if last.out || last.wrapped() => last.flow,
         (_, Some(step)) => AddressPair {
             destination: dnat_destination(step).unwrap_or(step.flow.destination),
             ..step.flow
@@ -141,7 +141,8 @@ pub(super) fn build_hop<'e>(
         (Some(last), None) => last.flow,
         (None, None) => before,
     };
-    let delivered = last.is_none_or(|last| !last.out) && !matches.iter().any(|step| step.dropped);
+    let is_untouched = |step: &RuleMatch| step.dropped || step.is_untracking();
+    let delivered = last.is_none_or(|last| !last.out) && !matches.iter().any(is_untouched);
     let after = match connections.rewritten(namespace, before) {
         // On delivery to a socket, conntrack also rewrites the packet after the last rule.
         Some(conntrack_flow) if delivered => conntrack_flow,
@@ -160,12 +161,15 @@ pub(super) fn build_hop<'e>(
             .map(|sighting| Crossing {
                 interface: sighting.interface.to_owned(),
                 out: sighting.out,
-                encapsulated: sighting.wrapped,
+                encapsulated: sighting.wrapped(),
                 packet: sighting.packet,
             })
             .collect(),
         before,
         after,
+        tunnel: sightings
+            .iter()
+            .find_map(|sighting| sighting.outer.as_ref().map(flow)),
         rewritten: (before != after)
             .then(|| find_rewrite(connections, namespace, sightings, before, after, &matches)),
         matches,

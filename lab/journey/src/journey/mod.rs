@@ -92,6 +92,20 @@ pub struct PacketPath {
     /// Headers at the last capture; absent if no interface carried the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<PacketHeader>,
+    /// Packet that carried this packet through a tunnel where this packet ended; absent if it did
+    /// not end in a tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<TunnelPacket>,
+}
+
+/// Outer packet of a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TunnelPacket {
+    /// Addresses and ports of the outer packet.
+    pub addresses: AddressPair,
+    /// Headers of the outer packet.
+    pub header: PacketHeader,
 }
 
 /// Namespaces that forward a packet to each other.
@@ -133,6 +147,9 @@ pub struct Hop {
     pub before: AddressPair,
     /// Addresses as sent on, or at the end of the packet.
     pub after: AddressPair,
+    /// Addresses of the tunnel packet that carried the packet into the namespace or out of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<AddressPair>,
     /// Cause of an address rewrite; absent if they were not rewritten.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<Rewrite>,
@@ -227,6 +244,15 @@ impl RuleMatch {
                 .as_ref()
                 .is_some_and(|target| target.starts_with("KUBE-"))
             || native_table == Some(NFTABLES_TABLE)
+    }
+
+    /// Whether the rule excludes the packet from connection tracking.
+    #[must_use]
+    pub fn is_untracking(&self) -> bool {
+        let rule = self.rule.as_deref().unwrap_or_default();
+        self.target.as_deref() == Some("NOTRACK")
+            || rule.contains("-j CT --notrack")
+            || rule.split(' ').any(|word| word == "notrack")
     }
 
     /// Whether the rule matches packets by an earlier mark.

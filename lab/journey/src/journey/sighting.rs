@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::socket_address;
+use super::{PacketHeader, TunnelPacket, socket_address};
 use crate::packet::{Frame, InvariantFields, Payload};
 use svclab_model::evidence::{AddressPair, Direction, Packet};
 use svclab_model::plan::{LinkKind, Mac, Plan};
@@ -33,9 +33,15 @@ impl PacketId {
         self.payload
     }
 
-    /// Returns the identity without the part that needs more than the beginning of the packet.
+    /// Returns the identity without the parts that need more than the beginning of the packet: a
+    /// trace has 20 bytes behind the IP header (Linux v6.12, `net/netfilter/nf_tables_trace.c`,
+    /// `NFT_TRACETYPE_TRANSPORT_HSIZE`), too few for the packet that an ICMP error quotes.
     pub(super) fn without_data(mut self) -> Self {
         self.fields.data = None;
+        if self.payload == Payload::Unreachable {
+            self.fields.segment = None;
+            self.fields.echo = None;
+        }
         self
     }
 
@@ -54,19 +60,53 @@ pub(super) struct Sighting<'e> {
     pub namespace: &'e str,
     pub interface: &'e str,
     pub out: bool,
-    /// Whether the packet was encapsulated by a tunnel.
-    pub wrapped: bool,
     pub flow: AddressPair,
     /// Addresses of the packet that an ICMP error quotes.
     pub quoted: Option<AddressPair>,
     pub identity: PacketId,
-    /// Identity of the tunnel packet that encapsulates this packet.
-    pub outer: Option<PacketId>,
     pub frame: Frame,
-    /// Destination hardware address; `None` inside a tunnel.
+    /// Tunnel packet that carries this packet.
+    pub outer: Option<Frame>,
+    /// Destination hardware address of the captured frame.
     pub destination_mac: Option<Mac>,
     /// Index of the packet in the evidence.
     pub packet: usize,
+}
+
+impl Sighting<'_> {
+    /// Whether the packet was encapsulated by a tunnel.
+    pub(super) const fn wrapped(&self) -> bool {
+        self.outer.is_some()
+    }
+
+    /// Returns the headers of the packet.
+    pub(super) fn header(&self) -> PacketHeader {
+        let mac = self.destination_mac.filter(|_| !self.wrapped());
+        header(&self.frame, mac)
+    }
+
+    /// Returns the tunnel packet that carries the packet.
+    pub(super) fn tunnel(&self) -> Option<TunnelPacket> {
+        let outer = self.outer.as_ref()?;
+        Some(tunnel_packet(outer, self.destination_mac))
+    }
+}
+
+fn header(frame: &Frame, destination_mac: Option<Mac>) -> PacketHeader {
+    PacketHeader {
+        ttl: frame.ttl,
+        length: frame.length,
+        dont_fragment: frame.dont_fragment,
+        destination_mac,
+    }
+}
+
+/// Returns a packet that carries another one through a tunnel.
+pub(super) fn tunnel_packet(outer: &Frame, destination_mac: Option<Mac>) -> TunnelPacket {
+    TunnelPacket {
+        addresses: flow(outer),
+        header: header(outer, destination_mac),
+    }
 }
 
 /// Returns the addresses of a frame. The identifier of an ICMP echo replaces the ports.
@@ -76,6 +116,14 @@ pub(super) fn flow(frame: &Frame) -> AddressPair {
     AddressPair {
         source: socket_address(frame.source, ports.map(|ports| ports.0)),
         destination: socket_address(frame.destination, ports.map(|ports| ports.1)),
+    }
+}
+
+/// Returns the packet without the header of a tunnel, and the tunnel packet that carried it.
+pub(super) fn unwrapped(mut frame: Frame) -> (Frame, Option<Frame>) {
+    match frame.inner.take() {
+        Some(inner) => (*inner, Some(frame)),
+        None => (frame, None),
     }
 }
 
@@ -141,25 +189,41 @@ pub(super) fn parse_sightings<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sig
         .enumerate()
         .filter(|(_, packet)| !addresses.is_copy(packet))
         .filter_map(|(index, packet)| {
-            let outer = Frame::from_ethernet(&packet.bytes)?;
-            let wrapped = outer.inner.is_some();
-            let carrier = wrapped.then(|| PacketId::from_frame(&outer));
-            let frame = outer.inner.clone().map_or(outer, |inner| *inner);
-            let mac = packet.bytes.first_chunk().copied().map(Mac);
+            let (frame, outer) = unwrapped(Frame::from_ethernet(&packet.bytes)?);
             Some(Sighting {
                 time: packet.time,
                 namespace: &packet.namespace,
                 interface: &packet.interface,
                 out: packet.direction == Direction::Out,
-                wrapped,
                 flow: flow(&frame),
                 quoted: frame.quoted.as_deref().map(flow),
                 identity: PacketId::from_frame(&frame),
-                outer: carrier,
                 frame,
-                destination_mac: mac.filter(|_| !wrapped),
+                outer,
+                destination_mac: packet.bytes.first_chunk().copied().map(Mac),
                 packet: index,
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trace has the first 20 bytes behind the IP header.
+    #[test]
+    fn identity_of_error_in_trace_is_that_of_whole_error() {
+        let mut error = vec![0x45, 0, 0, 56, 0, 7, 0, 0, 64, 1, 0, 0];
+        error.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        error.extend([3, 1, 0, 0, 0, 0, 0, 0]);
+        error.extend([0x45, 0, 0, 40, 0, 9, 0x40, 0, 63, 6, 0, 0]);
+        error.extend([10, 0, 0, 2, 10, 0, 0, 9]);
+        error.extend([0x0f, 0xa0, 0, 80, 0, 0, 0, 1]);
+        let identity = |length: usize| {
+            let frame = Frame::from_ip(&error[..length]).expect("a packet");
+            PacketId::from_frame(&frame).without_data()
+        };
+        assert_eq!(identity(20 + 20), identity(error.len()));
+    }
 }

@@ -131,6 +131,56 @@ fn header_of_last_capture_is_kept() {
     assert_eq!(packet.end, PathEnd::NotReceived);
 }
 
+/// A frame that carries another one through a VXLAN tunnel from 192.0.2.1 to 192.0.2.2.
+fn in_tunnel(inner: &[u8]) -> Vec<u8> {
+    let mut frame = vec![10, 0x58, 0, 0, 0, 9, 10, 0x58, 0, 0, 0, 8, 8, 0];
+    let length = u8::try_from(20 + 16 + inner.len()).unwrap();
+    frame.extend([0x45, 0, 0, length, 0, 3, 0, 0, 64, 17, 0, 0]);
+    frame.extend([192, 0, 2, 1, 192, 0, 2, 2]);
+    frame.extend([0x9c, 0x40, 0x21, 0x18, 0, length - 20, 0, 0]);
+    frame.extend([8, 0, 0, 0, 0, 0, 1, 0]);
+    frame.extend(inner);
+    frame
+}
+
+#[test]
+fn packet_lost_in_tunnel_has_tunnel_packet() {
+    let mut evidence = evidence(Direction::Out, &[]);
+    let packet = only_packet(&evidence);
+    assert_eq!((packet.tunnel, packet.hops[0].tunnel), (None, None));
+    let mut carried = evidence.packets[0].clone();
+    carried.bytes = in_tunnel(&carried.bytes);
+    carried.interface = "eth1".to_owned();
+    carried.time = 2;
+    evidence.packets.push(carried);
+    let packet = only_packet(&evidence);
+    let tunnel = packet.tunnel.unwrap();
+    assert_eq!(
+        tunnel.addresses.to_string(),
+        "192.0.2.1:40000 > 192.0.2.2:8472"
+    );
+    assert_eq!(packet.hops[0].tunnel, Some(tunnel.addresses));
+    assert_eq!((tunnel.header.ttl, tunnel.header.length), (64, 90));
+    let mac = Mac([10, 0x58, 0, 0, 0, 9]);
+    assert_eq!(tunnel.header.destination_mac, Some(mac));
+    assert_eq!(packet.header.unwrap().ttl, 9);
+}
+
+/// No interface carried the tunnel packet; only the report of its drop shows it.
+#[test]
+fn tunnel_packet_dropped_by_its_sender_is_found() {
+    let mut evidence = evidence(Direction::Out, &["NEIGH_FAILED"]);
+    let DropEvidence::Watched { dropped, .. } = &mut evidence.drops else {
+        panic!("drops were watched");
+    };
+    let carried = in_tunnel(&evidence.packets[0].bytes);
+    dropped[0].packet = carried[14..].to_vec();
+    let packet = only_packet(&evidence);
+    let tunnel = packet.tunnel.unwrap();
+    assert_eq!(packet.hops[0].tunnel, Some(tunnel.addresses));
+    assert_eq!(tunnel.header.destination_mac, None);
+}
+
 #[test]
 fn removed_queue_is_end_only_without_other_reason() {
     let end = |reasons: &[&str]| only_packet(&evidence(Direction::Out, reasons)).end;

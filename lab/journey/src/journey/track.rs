@@ -115,7 +115,7 @@ pub(super) fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<PacketTrack<'
             sighting.namespace,
             sighting.interface,
             sighting.out,
-            sighting.wrapped,
+            sighting.wrapped(),
             sighting.flow,
             sighting.frame.ttl,
         );

@@ -148,7 +148,7 @@ impl<'a> LastHop<'a> {
 
     /// Whether the other end of a veth pair has the destination address of the packet.
     fn leads_to_destination(self, link: &LinkState) -> bool {
-        let destination = self.hop.after.destination.ip();
+        let destination = self.destination();
         self.peer(&link.name)
             .is_some_and(|(_, end)| end.addresses.iter().any(|own| own.ip() == destination))
     }

@@ -90,6 +90,8 @@ kinds! {
     SourceHardwareAddress,
     /// Netfilter dropped the packet.
     Netfilter,
+    /// No program reads the queue to which a rule sent the packet.
+    NetfilterQueue,
     /// IPVS could not send the packet to a real server.
     Ipvs,
     /// No socket listens.

@@ -177,6 +177,7 @@ pub const DROP_TABLE: &[DropRow] = &[
     reason("NETFILTER_DROP", K::Netfilter, "net/netfilter/core.c, nf_hook_slow (v6.12)"),
     function("nf_hook_slow", K::Netfilter, "net/netfilter/core.c, nf_hook_slow (v5.10)"),
     function("nf_hook_slow_list", K::Netfilter, "net/netfilter/core.c, nf_hook_slow_list (v5.10)"),
+    function("nf_queue", K::NetfilterQueue, "net/netfilter/nf_queue.c, nf_queue (v5.10)"),
     function("nft_do_chain", K::Netfilter, "net/netfilter/nf_tables_core.c, nft_do_chain (v6.12)"),
     function("ip_vs_nat_xmit", K::Ipvs, "net/netfilter/ipvs/ip_vs_xmit.c, ip_vs_nat_xmit (v5.10)"),
     function("ip_vs_nat_xmit_v6", K::Ipvs, "net/netfilter/ipvs/ip_vs_xmit.c, ip_vs_nat_xmit_v6 (v5.10)"),

@@ -10,7 +10,8 @@ use super::fault::Fault;
 use super::icmp_meaning::IcmpMeaning;
 use super::rules::RuleReference;
 use super::service_reasons::{
-    MasqueradeOption, MissingEndpointReason, NodePortGap, ServicePolicy, UntranslatedReason,
+    MasqueradeOption, MissingEndpointReason, NodePortGap, ReplyGap, ServicePolicy,
+    UntranslatedReason,
 };
 use crate::address_book::AddressBook;
 use crate::deviation::Deviation;
@@ -87,6 +88,9 @@ pub enum Fact {
         source: NamedAddress,
         /// Destination address at the end of the packet.
         destination: NamedAddress,
+        /// Ends of the tunnel in which the packet was lost; absent outside of tunnels.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tunnel: Option<Box<TunnelEnds>>,
         /// Cause of the loss.
         cause: Cause,
         /// Namespaces that rewrote the request but did not receive this reply.
@@ -140,6 +144,15 @@ pub enum Fact {
     },
     /// The request arrived, and no reply was sent.
     NoReply,
+    /// A namespace that translated the request sent the reply on without translating it back.
+    ReplyNotTranslated {
+        /// Name of the namespace.
+        namespace: String,
+        /// Source address of the reply.
+        source: NamedAddress,
+        /// Reason for the missing translation.
+        reason: ReplyGap,
+    },
     /// A namespace rewrote the destination of the request but not the source.
     KeptSource {
         /// Namespace that rewrote the destination.
@@ -295,10 +308,6 @@ pub enum Fact {
 }
 
 /// Answer of a kernel that does not deliver a packet.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a journey has at most a few rejections, and most are ICMP errors"
-)]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "by", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Rejection {
@@ -318,6 +327,9 @@ pub enum Rejection {
         /// Kind of the answer; absent if it was not captured.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         packet: Option<Kind>,
+        /// Object at fault; absent if the evidence does not show it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
     },
 }
 
@@ -340,6 +352,16 @@ impl Fact {
                 | Self::NoReply
         )
     }
+}
+
+/// Addresses of a tunnel packet, without ports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TunnelEnds {
+    /// Source address.
+    pub source: NamedAddress,
+    /// Destination address.
+    pub destination: NamedAddress,
 }
 
 /// Reason why a namespace kept the source address of a request.

@@ -161,6 +161,11 @@ pub enum Fault {
         /// Device of the chain.
         device: String,
     },
+    /// Rule that sends packets to a queue (`NFQUEUE`).
+    QueueRule {
+        /// The rule.
+        rule: RuleReference,
+    },
     /// `IPsec` policy for packets to an address.
     IpsecPolicy {
         /// Destination address of the packet.

@@ -9,9 +9,10 @@ use super::icmp_meaning::IcmpMeaning;
 use super::rules::RuleReference;
 use crate::state::route_lookup::{RouteDecision, RouteLookup, RouteQuery};
 use crate::state::{LabState, NamespaceState};
-use svclab_journey::journey::{Hop, PacketHeader, PacketPath, ingress_interface};
+use svclab_journey::journey::{Hop, Kind, PacketHeader, PacketPath, ingress_interface};
 use svclab_model::evidence::LinkState;
 use svclab_model::plan::{Backend, LinkKind, Mac, NextHop, Probe};
+use svclab_ruleset::Protocol;
 use svclab_ruleset::ipvs::VirtualServerKey;
 use svclab_ruleset::nft::{Chain, Rule};
 
@@ -24,7 +25,7 @@ const VLAN_TAG: u32 = 4;
 pub(super) struct LastHop<'a> {
     lab: &'a LabState<'a>,
     pub(super) own: &'a NamespaceState,
-    flight: &'a PacketPath,
+    pub(super) flight: &'a PacketPath,
     pub(super) hop: &'a Hop,
 }
 
@@ -47,14 +48,17 @@ impl<'a> LastHop<'a> {
         {
             return refused;
         }
+        if let Some(refused) = self.unroutable_tunnel() {
+            return refused;
+        }
         let fault = match kind {
-            DropKind::NoRoute | DropKind::RouteRefused => return self.route(kind),
+            DropKind::NoRoute | DropKind::RouteRefused => {
+                return explain_route(self.destination_lookup(), kind);
+            }
             DropKind::ReversePath | DropKind::LocalSource | DropKind::InvalidSource => {
                 Some(self.source_route())
             }
-            DropKind::RouteInput if self.hop.after.destination.is_ipv6() => {
-                return self.route_input_v6();
-            }
+            DropKind::RouteInput if self.destination().is_ipv6() => return self.route_input_v6(),
             DropKind::RouteInput => return self.route_input(),
             DropKind::InvalidHeader | DropKind::IpInput if self.has_ipv6_loopback() => {
                 return (DropKind::Ipv6Loopback, None);
@@ -64,7 +68,7 @@ impl<'a> LastHop<'a> {
             DropKind::TooBig => self.mtu(),
             DropKind::NeighbourFailed | DropKind::NeighbourQueue | DropKind::NeighbourEntry => {
                 let tunnel = self.vxlan_remote().or_else(|| self.vxlan_neighbour());
-                tunnel.or_else(|| self.neighbour())
+                tunnel.or_else(|| self.neighbour(self.destination_lookup()))
             }
             DropKind::OtherHardwareAddress | DropKind::LinkRefused => self.link(),
             DropKind::BridgeNoPort => self.bridge_port(),
@@ -73,20 +77,52 @@ impl<'a> LastHop<'a> {
             DropKind::Netfilter | DropKind::Ipvs => {
                 self.ingress_rule().or_else(|| self.virtual_server())
             }
+            DropKind::NetfilterQueue => self.queue_rule(),
             DropKind::VxlanNoRemote => self.vxlan(),
             DropKind::Ipsec => Some(Fault::IpsecPolicy {
-                destination: self.hop.after.destination.ip(),
+                destination: self.destination(),
             }),
             _ => None,
         };
         (kind, fault)
     }
 
+    /// Returns the headers of the packet that ended: those of the tunnel packet, if one carried it.
     pub(super) fn header(self) -> Option<PacketHeader> {
-        self.flight.header
+        let outer = self.flight.tunnel.map(|tunnel| tunnel.header);
+        outer.or(self.flight.header)
     }
 
-    fn lookup(self, source: IpAddr, destination: IpAddr, ingress: &str, mark: u32) -> RouteLookup {
+    /// Returns the source of the packet that ended, as received.
+    fn source(self) -> IpAddr {
+        let outer = self.flight.tunnel.map(|tunnel| tunnel.addresses.source);
+        outer.unwrap_or(self.hop.before.source).ip()
+    }
+
+    /// Returns the destination of the packet that ended, as sent.
+    pub(super) fn destination(self) -> IpAddr {
+        let outer = self
+            .flight
+            .tunnel
+            .map(|tunnel| tunnel.addresses.destination);
+        outer.unwrap_or(self.hop.after.destination).ip()
+    }
+
+    /// Returns the interface that received the packet that ended. `None` if it was created in this
+    /// namespace, as a tunnel packet is that carries a packet from another interface.
+    fn ingress(self) -> Option<&'a str> {
+        let received = ingress_interface(self.hop)?;
+        let is_created = self.flight.tunnel.is_some() && !received.encapsulated;
+        (!is_created).then_some(&received.interface)
+    }
+
+    pub(super) fn lookup(
+        self,
+        source: IpAddr,
+        destination: IpAddr,
+        ingress: &str,
+        mark: u32,
+    ) -> RouteLookup {
         let query = RouteQuery {
             source,
             destination,
@@ -97,11 +133,10 @@ impl<'a> LastHop<'a> {
     }
 
     pub(super) fn destination_lookup(self) -> RouteLookup {
-        let ingress = ingress_interface(self.hop).map_or("lo", |seen| &seen.interface);
-        let (source, destination) = (self.hop.before.source, self.hop.after.destination);
         // Rules set the mark before the lookup.
         let mark = self.own.routing_mark(self.hop);
-        self.lookup(source.ip(), destination.ip(), ingress, mark)
+        let ingress = self.ingress().unwrap_or("lo");
+        self.lookup(self.source(), self.destination(), ingress, mark)
     }
 
     /// Explains a packet of this namespace whose destination rules have rewritten. The kernel then
@@ -109,26 +144,17 @@ impl<'a> LastHop<'a> {
     /// `net/ipv4/netfilter.c`, `ip_route_me_harder`). `None` for other packets.
     fn refused_reroute(self) -> Option<(DropKind, Option<Fault>)> {
         let (before, after) = (self.hop.before, self.hop.after);
-        if ingress_interface(self.hop).is_some() || before.destination == after.destination {
+        let is_received = ingress_interface(self.hop).is_some() || self.flight.tunnel.is_some();
+        if is_received || before.destination == after.destination {
             return None;
         }
-        match self.destination_lookup().decision {
+        let lookup = self.destination_lookup();
+        match lookup.decision {
             RouteDecision::None { .. }
             | RouteDecision::Refusal { .. }
-            | RouteDecision::RuleRefusal => Some(self.route(DropKind::NoRoute)),
+            | RouteDecision::RuleRefusal => Some(explain_route(lookup, DropKind::NoRoute)),
             RouteDecision::Local { .. } | RouteDecision::Unicast { .. } => None,
         }
-    }
-
-    /// Explains a packet without a usable route. Some kernels give the same reason for all of them.
-    fn route(self, kind: DropKind) -> (DropKind, Option<Fault>) {
-        let lookup = self.destination_lookup();
-        let kind = match lookup.decision {
-            RouteDecision::None { .. } => DropKind::NoRoute,
-            RouteDecision::Refusal { .. } | RouteDecision::RuleRefusal => DropKind::RouteRefused,
-            RouteDecision::Local { .. } | RouteDecision::Unicast { .. } => kind,
-        };
-        (kind, Some(Fault::Route { lookup }))
     }
 
     /// Returns the route to the source. The kernel looks the source up as a packet of its own, by
@@ -136,23 +162,22 @@ impl<'a> LastHop<'a> {
     pub(super) fn source_route(self) -> Fault {
         // Either setting enables the mark (Linux v6.12, `include/linux/inetdevice.h`,
         // `IN_DEV_SRC_VMARK`).
-        let ingress = ingress_interface(self.hop).map(|seen| seen.interface.replace('.', "/"));
+        let ingress = self.ingress().map(|name| name.replace('.', "/"));
         let uses_mark = ["all".to_owned()].into_iter().chain(ingress).any(|name| {
             let key = format!("net.ipv4.conf.{name}.src_valid_mark");
             self.own.sysctls.get(&key).is_some_and(|value| value == "1")
         });
         let mark = self.hop.matches.last().map_or(0, |step| step.mark);
         let mark = if uses_mark { mark } else { 0 };
-        let (source, destination) = (self.hop.before.source, self.hop.after.destination);
         Fault::SourceRoute {
-            lookup: self.lookup(destination.ip(), source.ip(), "lo", mark),
+            lookup: self.lookup(self.destination(), self.source(), "lo", mark),
         }
     }
 
     /// Explains a failed lookup of a received packet. Before v6.13, the kernel gives no reason for
     /// source addresses that it refuses.
     fn route_input(self) -> (DropKind, Option<Fault>) {
-        let (source, destination) = (self.hop.before.source.ip(), self.hop.after.destination.ip());
+        let (source, destination) = (self.source(), self.destination());
         let Fault::SourceRoute { lookup } = self.source_route() else {
             return (DropKind::RouteInput, None);
         };
@@ -181,14 +206,12 @@ impl<'a> LastHop<'a> {
         if self.has_ipv6_loopback() {
             return (DropKind::Ipv6Loopback, None);
         }
-        self.route(DropKind::NoRoute)
+        explain_route(self.destination_lookup(), DropKind::NoRoute)
     }
 
     /// Whether the packet is from or to `::1`.
     fn has_ipv6_loopback(self) -> bool {
-        let ends = [self.hop.before.source, self.hop.after.destination];
-        let mut addresses = ends.iter().map(SocketAddr::ip);
-        addresses.any(|address| address == IpAddr::V6(Ipv6Addr::LOCALHOST))
+        [self.source(), self.destination()].contains(&IpAddr::V6(Ipv6Addr::LOCALHOST))
     }
 
     /// Explains a refused packet by its TTL and its length.
@@ -262,7 +285,8 @@ impl<'a> LastHop<'a> {
             _ if is_refused => Some(Fault::Route { lookup }),
             IcmpMeaning::NetUnreachable | IcmpMeaning::NoRoute => Some(Fault::Route { lookup }),
             IcmpMeaning::HostUnreachable | IcmpMeaning::AddressUnreachable => {
-                let resolved = || self.neighbour().filter(|own| !self.is_static(own));
+                let next_hop = self.neighbour(self.destination_lookup());
+                let resolved = || next_hop.filter(|own| !self.is_static(own));
                 let neighbour = self.vxlan_neighbour().or_else(resolved);
                 neighbour.or(Some(Fault::Route { lookup }))
             }
@@ -281,9 +305,8 @@ impl<'a> LastHop<'a> {
         })
     }
 
-    /// Returns the next hop of the packet.
-    fn neighbour(self) -> Option<Fault> {
-        let lookup = self.destination_lookup();
+    /// Returns the next hop to which a lookup leads.
+    pub(super) fn neighbour(self, lookup: RouteLookup) -> Option<Fault> {
         let RouteDecision::Unicast {
             interfaces,
             via,
@@ -383,73 +406,6 @@ impl<'a> LastHop<'a> {
         })
     }
 
-    /// Returns the VXLAN interface if it has no forwarding entry for the packet.
-    fn vxlan(self) -> Option<Fault> {
-        let (interface, neighbour, address) = self.tunnel()?;
-        if address.is_some_and(|address| self.remote(&interface, address).is_some()) {
-            return None;
-        }
-        Some(Fault::Vxlan {
-            interface,
-            neighbour,
-            address,
-        })
-    }
-
-    /// Returns the tunnel end to which a VXLAN interface sent the packet.
-    fn vxlan_remote(self) -> Option<Fault> {
-        let (interface, neighbour, address) = self.tunnel()?;
-        let address = address?;
-        Some(Fault::VxlanRemote {
-            remote: self.remote(&interface, address)?,
-            interface,
-            neighbour,
-            address,
-        })
-    }
-
-    /// Returns the tunnel end of a packet that only the VXLAN interface carried.
-    pub(super) fn vxlan_remote_unsent(self) -> Option<Fault> {
-        let (interface, ..) = self.tunnel()?;
-        let last = self.hop.crossings.last()?;
-        let is_unsent = last.interface == interface;
-        is_unsent.then(|| self.vxlan_remote()).flatten()
-    }
-
-    /// Returns the VXLAN interface if it has no entry for the next hop, and no tunnel end to which it
-    /// could send a request for the hardware address.
-    pub(super) fn vxlan_neighbour(self) -> Option<Fault> {
-        let (interface, neighbour, address) = self.tunnel()?;
-        if address.is_some() || self.remote(&interface, Mac([0; 6])).is_some() {
-            return None;
-        }
-        Some(Fault::Vxlan {
-            interface,
-            neighbour,
-            address,
-        })
-    }
-
-    /// Returns the VXLAN interface to which the packet was routed, the next hop, and the hardware
-    /// address of the next hop.
-    fn tunnel(self) -> Option<(String, IpAddr, Option<Mac>)> {
-        let Some(Fault::Neighbour { address, interface }) = self.neighbour() else {
-            return None;
-        };
-        self.own.link(&interface)?.vxlan?;
-        let mut entries = self.own.network.neighbours.iter();
-        let entry = entries.find(|entry| entry.address == address && entry.interface == interface);
-        let mac = entry.and_then(|entry| entry.mac);
-        Some((interface, address, mac))
-    }
-
-    /// Returns the tunnel end to which a forwarding entry of a VXLAN interface leads.
-    fn remote(self, interface: &str, address: Mac) -> Option<IpAddr> {
-        let mut entries = self.own.network.forwarding.iter();
-        let entry = entries.find(|entry| entry.mac == address && entry.interface == interface);
-        entry?.remote
-    }
-
     /// Returns the first rule that drops packets in a chain of the family `netdev` on the interface
     /// that received the packet. The kernel does not trace these chains for packets that no earlier
     /// rule selected.
@@ -488,13 +444,31 @@ impl<'a> LastHop<'a> {
             })
     }
 
-    fn virtual_server(self) -> Option<Fault> {
+    /// Returns the last rule that the packet matched, if it sends packets to a queue.
+    fn queue_rule(self) -> Option<Fault> {
+        let step = self.hop.matches.last()?;
+        let is_queue = |rule: &String| rule.split(' ').any(|word| word == "queue");
+        let is_queue =
+            step.target.as_deref() == Some("NFQUEUE") || step.rule.as_ref().is_some_and(is_queue);
+        is_queue.then(|| Fault::QueueRule {
+            rule: RuleReference::new(step, self.hop),
+        })
+    }
+
+    /// Returns the IPVS virtual server of the packet if it cannot send connections to any server.
+    pub(super) fn virtual_server(self) -> Option<Fault> {
         let to = self.hop.before.destination;
         let own_mark = self.hop.matches.last().map_or(0, |step| step.mark);
+        let own_protocol = match self.flight.kind {
+            Kind::Datagram => Protocol::Udp,
+            _ => Protocol::Tcp,
+        };
         let has_address = |key: &VirtualServerKey| match key {
-            VirtualServerKey::Address { address, port, .. } => {
-                SocketAddr::new(*address, *port) == to
-            }
+            VirtualServerKey::Address {
+                protocol,
+                address,
+                port,
+            } => *protocol == own_protocol && SocketAddr::new(*address, *port) == to,
             VirtualServerKey::FwMark { mark, .. } => *mark == own_mark,
         };
         let mut servers = self.own.ipvs.iter();
@@ -505,6 +479,16 @@ impl<'a> LastHop<'a> {
             servers: server.servers.len(),
         })
     }
+}
+
+/// Explains a packet without a usable route. Some kernels give the same reason for all of them.
+pub(super) fn explain_route(lookup: RouteLookup, kind: DropKind) -> (DropKind, Option<Fault>) {
+    let kind = match lookup.decision {
+        RouteDecision::None { .. } => DropKind::NoRoute,
+        RouteDecision::Refusal { .. } | RouteDecision::RuleRefusal => DropKind::RouteRefused,
+        RouteDecision::Local { .. } | RouteDecision::Unicast { .. } => kind,
+    };
+    (kind, Some(Fault::Route { lookup }))
 }
 
 /// Returns the route for which the kernel refused a connection of a probe before it sent a packet.

@@ -1,5 +1,5 @@
-//! Finds the packets after the first request and reply that ended the attempt: lost data, and resets
-//! of an established connection.
+//! Finds the packets after the first request and reply that ended the attempt: lost or rejected data,
+//! and resets of an established connection.
 
 use super::{Conclusion, Fact, Rejection};
 use svclab_journey::journey::{Journey, Kind, PacketPath, PathEnd};
@@ -19,11 +19,18 @@ impl Conclusion<'_> {
         let mut facts = Vec::new();
         for direction in [true, false] {
             let mut packets = later.clone();
-            let lost = packets.find(|flight| flight.direction == direction && is_lost(flight));
-            let lost = lost.filter(|flight| !is_delivered_again(journey, flight));
-            facts.extend(lost.and_then(|flight| {
+            let lost = packets.find_map(|flight| {
+                let rejection = self.icmp_rejection(flight);
+                let is_lost = is_lost(flight) || rejection.is_some();
+                (flight.direction == direction && is_lost).then_some((flight, rejection))
+            });
+            let lost = lost.filter(|(flight, _)| !is_delivered_again(journey, flight));
+            facts.extend(lost.and_then(|(flight, rejection)| {
                 let hop = flight.hops.last()?;
-                Some(self.lost(flight, hop, Vec::new()))
+                Some(match rejection {
+                    Some(rejection) => self.rejected(flight, hop, rejection, Vec::new()),
+                    None => self.lost(flight, hop, Vec::new()),
+                })
             }));
         }
         let mut resets = later.filter(|flight| flight.kind == Kind::Rst);
@@ -51,6 +58,7 @@ impl Conclusion<'_> {
                     hop,
                     Rejection::Packet {
                         packet: Some(Kind::Rst),
+                        fault: None,
                     },
                     Vec::new(),
                 ),

@@ -18,6 +18,8 @@ mod service;
 mod service_reasons;
 #[cfg(test)]
 mod tests;
+mod tunnel;
+mod untranslated_reply;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -39,12 +41,13 @@ use svclab_model::evidence::{AddressPair, StageEvidence};
 pub use cause::Cause;
 pub use drop_kind::DropKind;
 pub use drop_table::{DROP_TABLE, DropRow, drop_row};
-pub use fact::{Fact, KeptSourceReason, NamedAddress, Rejection};
+pub use fact::{Fact, KeptSourceReason, NamedAddress, Rejection, TunnelEnds};
 pub use fault::{Fault, InterfaceName};
 pub use icmp_meaning::IcmpMeaning;
 pub use rules::RuleReference;
 pub use service_reasons::{
-    MasqueradeOption, MissingEndpointReason, NodePortGap, ServicePolicy, UntranslatedReason,
+    MasqueradeOption, MissingEndpointReason, NodePortGap, ReplyGap, ServicePolicy,
+    UntranslatedReason,
 };
 
 /// Explains the journeys of a stage.
@@ -177,11 +180,18 @@ impl<'a> Explainer<'a> {
             facts.push(Fact::NoReply);
         }
         let about_reply = facts.get(1).filter(|_| reply.is_some());
-        let kept = kept_sources(&facts[0], about_reply, request, &self.rules);
-        facts.extend(
-            kept.into_iter()
-                .map(|fact| conclusion.with_missing_option(fact, request)),
-        );
+        let untranslated = reply
+            .filter(|reply| !is_reply_expected(reply, journey))
+            .and_then(|reply| conclusion.untranslated_reply(request, reply));
+        if let Some(untranslated) = untranslated {
+            facts.push(untranslated);
+        } else {
+            let kept = kept_sources(&facts[0], about_reply, request, &self.rules);
+            facts.extend(
+                kept.into_iter()
+                    .map(|fact| conclusion.with_missing_option(fact, request)),
+            );
+        }
         if let Some(reply) = reply {
             facts.extend(conclusion.later_packets(request, reply));
         }
@@ -214,6 +224,12 @@ pub fn find_reply<'j>(journey: &'j Journey, request: &PacketPath) -> Option<&'j 
             .is_some_and(|hop| hop.namespace == *end_namespace)
     };
     replies.clone().find(is_from_end).or_else(|| replies.next())
+}
+
+/// Whether a reply ended with the addresses that the source of the request expects.
+fn is_reply_expected(reply: &PacketPath, journey: &Journey) -> bool {
+    let expected = journey.addresses.map(AddressPair::reversed);
+    reply.hops.last().map(|hop| hop.after) == expected
 }
 
 /// Conclusion from one journey.
@@ -263,6 +279,9 @@ impl Conclusion<'_> {
         if let Some(rejection) = self.icmp_rejection(request) {
             return self.rejected(request, hop, rejection, Vec::new());
         }
+        if let Some(rejection) = self.rejection_by_ipvs(request, hop) {
+            return self.rejected(request, hop, rejection, Vec::new());
+        }
         match &request.end {
             PathEnd::Delivered | PathEnd::Rejected(_) => {
                 let source = self.journey.addresses.map(|called| called.source);
@@ -291,9 +310,8 @@ impl Conclusion<'_> {
             }
             PathEnd::Rejected(by) => {
                 let other = || Rejection::Packet {
-                    packet: by
-                        .first()
-                        .and_then(|index| Some(self.journey.packets.get(*index)?.kind)),
+                    packet: self.answer(by),
+                    fault: None,
                 };
                 let rejection = self.icmp_rejection(reply).unwrap_or_else(other);
                 self.rejected(reply, hop, rejection, bypassed)
@@ -367,6 +385,13 @@ impl Conclusion<'_> {
             ingress: ingress_interface(hop).map(|seen| seen.interface.clone()),
             source: self.named(hop.before.source),
             destination: self.named(hop.after.destination),
+            tunnel: flight.tunnel.map(|outer| {
+                let ends = outer.addresses;
+                Box::new(TunnelEnds {
+                    source: self.named(SocketAddr::new(ends.source.ip(), 0)),
+                    destination: self.named(SocketAddr::new(ends.destination.ip(), 0)),
+                })
+            }),
             cause: Cause::new(flight, hop, self.lab),
             bypassed,
         }
@@ -382,6 +407,24 @@ impl Conclusion<'_> {
             reason: reason.filter(|reason| *reason != UNSPECIFIED),
             fault: last.and_then(|last| last.rejection(meaning)),
         })
+    }
+
+    /// Returns the rejection of a request by IPVS, which has no server for it (Linux v6.12,
+    /// `net/netfilter/ipvs/ip_vs_core.c`, `ip_vs_leave`).
+    fn rejection_by_ipvs(&self, request: &PacketPath, hop: &Hop) -> Option<Rejection> {
+        let PathEnd::Rejected(by) = &request.end else {
+            return None;
+        };
+        let fault = LastHop::new(self.lab, request, hop)?.virtual_server()?;
+        Some(Rejection::Packet {
+            packet: self.answer(by),
+            fault: Some(fault),
+        })
+    }
+
+    /// Returns the kind of the first answer that rejected a packet.
+    fn answer(&self, answers: &[usize]) -> Option<Kind> {
+        Some(self.journey.packets.get(*answers.first()?)?.kind)
     }
 
     fn named(&self, address: SocketAddr) -> NamedAddress {

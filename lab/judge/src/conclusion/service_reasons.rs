@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rules::RuleReference;
+use svclab_journey::journey::SysctlValue;
 use svclab_model::evidence::AddressPair;
 use svclab_ruleset::Family;
 
@@ -41,6 +43,32 @@ pub enum UntranslatedReason {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         chain: Option<String>,
     },
+}
+
+/// Reason why a node did not translate a reply back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    tag = "because",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum ReplyGap {
+    /// A bridge forwarded the reply between two of its ports without netfilter.
+    Bridge {
+        /// Name of the bridge.
+        bridge: String,
+        /// Sysctl that disables netfilter for bridged packets.
+        sysctl: SysctlValue,
+    },
+    /// A rule excluded the reply from connection tracking.
+    NotTracked {
+        /// Rule that the reply matched.
+        rule: RuleReference,
+    },
+    /// No conntrack entry of the connection existed at the end of the stage.
+    NoEntry,
+    /// The evidence does not show the reason.
+    Unknown,
 }
 
 /// Option of kube-proxy for which a rule marks packets for masquerading.

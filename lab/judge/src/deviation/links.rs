@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::network::routed_packets;
 use super::{Deviation, InterfaceProperty as Property};
-use crate::state::route_lookup::{RouteDecision, RouteLookup, RouteQuery};
+use crate::state::route_lookup::{RouteDecision, RouteLookup};
 use crate::state::{LabState, NamespaceState};
-use svclab_journey::journey::{Hop, ingress_interface};
+use svclab_journey::journey::Hop;
 use svclab_model::evidence::{KERNEL_DEFAULTS, LinkState};
 use svclab_model::plan::{Link, LinkKind, forwarding_switch};
 
@@ -43,19 +44,14 @@ fn interfaces<'n>(
     hop: &'n Hop,
 ) -> BTreeSet<&'n str> {
     let mut names: BTreeSet<&str> = hop.crossings.iter().map(|seen| &*seen.interface).collect();
-    let lookup = RouteLookup::new(
-        &planned.network,
-        RouteQuery {
-            source: hop.before.source.ip(),
-            destination: hop.after.destination.ip(),
-            mark: planned.routing_mark(hop),
-            ingress: ingress_interface(hop).map_or("lo", |seen| &seen.interface),
-        },
-    );
-    if let RouteDecision::Unicast { interfaces, .. } = lookup.decision {
-        let links = planned.links.iter();
-        let selected = links.filter(|link| interfaces.contains(&link.name));
-        names.extend(selected.map(|link| &*link.name));
+    for routed in routed_packets(hop) {
+        let query = routed.query(planned.routing_mark(hop));
+        let lookup = RouteLookup::new(&planned.network, query);
+        if let RouteDecision::Unicast { interfaces, .. } = lookup.decision {
+            let links = planned.links.iter();
+            let selected = links.filter(|link| interfaces.contains(&link.name));
+            names.extend(selected.map(|link| &*link.name));
+        }
     }
     let links = planned.links.iter();
     let ports = links.filter(|link| names.contains(&*link.name));

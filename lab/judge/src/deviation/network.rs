@@ -16,13 +16,64 @@ pub(super) fn met(lab: &LabState<'_>, flight: &PacketPath, hop: &Hop) -> Vec<Dev
     else {
         return Vec::new();
     };
-    let queries = queries(hop).into_iter();
-    let mut found: Vec<Deviation> = queries
-        .filter_map(|query| route(planned, observed, query))
-        .collect();
-    found.extend(neighbours(planned, observed, hop));
+    let mut found = Vec::new();
+    for routed in routed_packets(hop) {
+        let queries = queries(hop, routed).into_iter();
+        found.extend(queries.filter_map(|query| route(planned, observed, query)));
+        let query = routed.query(observed.routing_mark(hop));
+        found.extend(neighbours(planned, observed, query));
+    }
     found.extend(bridge_forwarding(lab, flight, hop));
     found
+}
+
+/// Packet that a namespace routed.
+#[derive(Clone, Copy)]
+pub(super) struct RoutedPacket<'h> {
+    /// Source as received.
+    source: IpAddr,
+    /// Destination as sent.
+    destination: IpAddr,
+    /// Interface that received the packet; `None` if the namespace created it.
+    ingress: Option<&'h str>,
+}
+
+impl<'h> RoutedPacket<'h> {
+    /// Returns the lookup of the destination.
+    pub(super) fn query(self, mark: u32) -> RouteQuery<'h> {
+        RouteQuery {
+            source: self.source,
+            destination: self.destination,
+            mark,
+            ingress: self.ingress.unwrap_or("lo"),
+        }
+    }
+}
+
+/// Returns the packets of a hop that its namespace routed: the packet, the tunnel packet that carried
+/// it, or both at an end of the tunnel.
+pub(super) fn routed_packets(hop: &Hop) -> Vec<RoutedPacket<'_>> {
+    let ingress = ingress_interface(hop);
+    let inner = RoutedPacket {
+        source: hop.before.source.ip(),
+        destination: hop.after.destination.ip(),
+        ingress: ingress.map(|seen| &*seen.interface),
+    };
+    let Some(outer) = hop.tunnel else {
+        return vec![inner];
+    };
+    let received = hop.crossings.iter().take_while(|seen| !seen.out);
+    let carried = received.filter(|seen| seen.encapsulated).last();
+    let outer = RoutedPacket {
+        source: outer.source.ip(),
+        destination: outer.destination.ip(),
+        ingress: carried.map(|seen| &*seen.interface),
+    };
+    if hop.crossings.iter().all(|seen| seen.encapsulated) {
+        vec![outer]
+    } else {
+        vec![inner, outer]
+    }
 }
 
 /// Returns the deviation of a route lookup.
@@ -39,36 +90,28 @@ pub(super) fn route(
 
 /// Returns the lookups for a packet: of its destination, before and after the rules rewrote the
 /// packet and with every mark, and of its source, if the packet was received.
-fn queries(hop: &Hop) -> Vec<RouteQuery<'_>> {
-    let ingress = ingress_interface(hop).map(|seen| &*seen.interface);
+fn queries<'h>(hop: &Hop, routed: RoutedPacket<'h>) -> Vec<RouteQuery<'h>> {
     let mut marks: Vec<u32> = hop.matches.iter().map(|step| step.mark).collect();
     marks.push(0);
     marks.sort_unstable();
     marks.dedup();
-    let query = |source: IpAddr, destination: IpAddr, mark, ingress| RouteQuery {
-        source,
-        destination,
-        mark,
-        ingress,
-    };
-    let (before, after) = (hop.before, hop.after);
-    let forward = marks.iter().map(|mark| {
-        let ingress = ingress.unwrap_or("lo");
-        query(before.source.ip(), after.destination.ip(), *mark, ingress)
+    let forward = marks.iter().map(|mark| routed.query(*mark));
+    let back = routed.ingress.map(|_| RouteQuery {
+        source: routed.destination,
+        destination: routed.source,
+        mark: 0,
+        ingress: "lo",
     });
-    let back = ingress.map(|_| query(after.destination.ip(), before.source.ip(), 0, "lo"));
     forward.chain(back).collect()
 }
 
 /// Returns the deviations of the neighbour to which a packet was sent, and of the tunnel that
 /// carried the packet.
-fn neighbours(planned: &NamespaceState, observed: &NamespaceState, hop: &Hop) -> Vec<Deviation> {
-    let query = RouteQuery {
-        source: hop.before.source.ip(),
-        destination: hop.after.destination.ip(),
-        mark: observed.routing_mark(hop),
-        ingress: ingress_interface(hop).map_or("lo", |seen| &seen.interface),
-    };
+fn neighbours(
+    planned: &NamespaceState,
+    observed: &NamespaceState,
+    query: RouteQuery<'_>,
+) -> Vec<Deviation> {
     let lookup = RouteLookup::new(&observed.network, query);
     let RouteDecision::Unicast {
         interfaces, via, ..

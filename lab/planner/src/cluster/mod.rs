@@ -45,7 +45,7 @@ pub const FABRIC: &str = "fabric";
 pub const INTERNET: &str = "internet";
 
 /// A cluster and its environment.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cluster {
     /// Nodes, in document order.
     pub nodes: Vec<Node>,
@@ -151,7 +151,7 @@ pub struct Host {
 }
 
 /// Network between nodes and hosts: one router, with a bridge for each subnet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fabric {
     /// Whether nodes share a subnet.
     pub kind: FabricKind,

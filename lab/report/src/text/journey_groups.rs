@@ -76,6 +76,7 @@ mod tests {
             crossings: Vec::new(),
             before,
             after: pair(format!("10.0.0.254:{masqueraded}"), "10.244.0.2:80"),
+            tunnel: None,
             rewritten: None,
             matches: Vec::new(),
         };
@@ -90,6 +91,7 @@ mod tests {
             code: None,
             reason: None,
             header: None,
+            tunnel: None,
         };
         Journey {
             probe: "call".to_owned(),

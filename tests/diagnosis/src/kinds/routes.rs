@@ -8,7 +8,7 @@ use crate::state::{NodeState, Route};
 
 const AREA: &str = "routes";
 
-pub(super) const KINDS: [Kind; 17] = [
+pub(super) const KINDS: [Kind; 19] = [
     kind("route-missing", AREA, Mode::ALL, missing),
     kind("route-missing-default", AREA, Mode::ALL, missing_default),
     kind("route-wrong-gateway", AREA, Mode::ALL, wrong_gateway),
@@ -28,6 +28,12 @@ pub(super) const KINDS: [Kind; 17] = [
     kind("route-wrong-source", AREA, Mode::ALL, wrong_source),
     kind("route-mtu", AREA, Mode::ALL, mtu),
     kind("route-local", AREA, Mode::ALL, local),
+    kind("route-tunnel-end-blackhole", AREA, Mode::ALL, |draw| {
+        tunnel_end(draw, |_| Ok("blackhole".to_owned()))
+    }),
+    kind("route-tunnel-end-gateway", AREA, Mode::ALL, |draw| {
+        tunnel_end(draw, dead_gateway)
+    }),
     kind("routing-rule-blackhole", AREA, Mode::ALL, |draw| {
         rule_action(draw, "blackhole")
     }),
@@ -105,6 +111,31 @@ fn special(draw: &mut Draw<'_>, kind: &str) -> Drawn {
         culprit = culprit.or_near([format!("{kind}*").as_str()]);
     }
     Ok(commands(&node.name, &[command], vec![culprit]))
+}
+
+/// Adds a route to the node at the other end of the tunnel.
+fn tunnel_end(draw: &mut Draw<'_>, way: fn(&NodeState) -> Result<String, String>) -> Drawn {
+    let node = draw.node()?;
+    let entries = node.tunnel_entries("flannel.1");
+    let (_, remote) = draw.pick(entries, "entry in the tunnel's forwarding database")?;
+    let way = way(node)?;
+    let command = match way.as_str() {
+        "blackhole" => format!("ip route add blackhole {remote}/32"),
+        _ => format!("ip route add {remote}/32 {way}"),
+    };
+    let gateway = way.strip_prefix("via ").unwrap_or(&way);
+    let culprit = Culprit::route(&node.name, &remote).or_exact([&remote, gateway]);
+    Ok(commands(&node.name, &[command], vec![culprit]))
+}
+
+/// Returns a next hop beside the gateway of the node, which no machine has.
+fn dead_gateway(node: &NodeState) -> Result<String, String> {
+    let mut routes = node.routes().into_iter();
+    let default = routes.find(|route| route.destination == "default");
+    let gateway = default.and_then(|route| route.rest.split(' ').nth(1).map(str::to_owned));
+    let gateway = gateway.ok_or("the node has no gateway")?;
+    let (subnet, _) = gateway.rsplit_once('.').ok_or("no IPv4 gateway")?;
+    Ok(format!("via {subnet}.77"))
 }
 
 fn wrong_source(draw: &mut Draw<'_>) -> Drawn {

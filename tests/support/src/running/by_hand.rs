@@ -45,7 +45,7 @@ const RULES: [ManualChange; 4] = [
 ];
 
 /// Routes, at each hop of the packet path.
-const ROUTES: [ManualChange; 5] = [
+const ROUTES: [ManualChange; 7] = [
     ManualChange {
         apply: &[
             "node-1 ip route del 192.168.66.0/24",
@@ -75,6 +75,17 @@ const ROUTES: [ManualChange; 5] = [
     ManualChange {
         apply: &["fabric ip route del 10.10.2.0/24"],
         undo: &["fabric ip route add 10.10.2.0/24 dev node-2 src 10.10.2.1"],
+    },
+    ManualChange {
+        // The route to the end of the tunnel.
+        apply: &["node-1 ip route add blackhole 10.10.2.0/24"],
+        undo: &["node-1 ip route del blackhole 10.10.2.0/24"],
+    },
+    ManualChange {
+        apply: &[
+            "fabric ip neigh replace 10.10.2.12 lladdr 02:00:00:00:00:99 dev node-2 nud permanent",
+        ],
+        undo: &["fabric ip neigh del 10.10.2.12 dev node-2"],
     },
     ManualChange {
         apply: &["pod/default/web ip route del default"],

@@ -53,7 +53,7 @@ pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<
         }
         Fact::Rejected {
             namespace,
-            rejection: Rejection::Icmp { fault, .. },
+            rejection: Rejection::Icmp { fault, .. } | Rejection::Packet { fault, .. },
             ..
         }
         | Fact::NothingSent {
@@ -179,8 +179,9 @@ fn object_changes(
                 rule: text,
             })
         }
-        // The rule that set the TTL is among the matched rules.
+        // These rules are among the matched rules.
         Fault::Ttl { .. }
+        | Fault::QueueRule { .. }
         // The deviating route of a routing loop is among the routes that the packet met.
         | Fault::RoutingLoop { .. }
         | Fault::BridgePort { down: false, .. }

@@ -35,6 +35,7 @@ pub(super) fn route_changes(
         let mut addresses = vec![destination.ip()];
         let endpoints = endpoints_behind(cluster, destination).into_iter();
         addresses.extend(endpoints.map(|endpoint| endpoint.ip()).filter(|_| is_last));
+        addresses.extend(hop.tunnel.map(|outer| outer.destination.ip()));
         for address in addresses {
             found.extend(specific_routes(namespace, address));
             found.extend(matching_routing_rules(namespace, hop, address));

@@ -1,7 +1,9 @@
 //! Tests the causes of losses: the rows of the drop table, and the objects at fault.
 
 mod objects;
+mod replies;
 mod routes;
+mod tunnels;
 
 use std::collections::BTreeSet;
 

@@ -267,6 +267,23 @@ fn netfilter_names_idle_virtual_server() {
 }
 
 #[test]
+fn queue_without_program_names_rule() {
+    let plan = plan();
+    let mut flight = received("10.96.0.1", dropped("NOT_SPECIFIED", "nf_queue"));
+    assert_eq!(
+        kind_and_fault(&plan, &flight),
+        (DropKind::NetfilterQueue, None)
+    );
+    mark(&mut flight, 0);
+    flight.hops[0].matches[0].target = Some("NFQUEUE".to_owned());
+    let rule = RuleReference::new(&flight.hops[0].matches[0], &flight.hops[0]);
+    assert_eq!(
+        kind_and_fault(&plan, &flight),
+        (DropKind::NetfilterQueue, Some(Fault::QueueRule { rule }))
+    );
+}
+
+#[test]
 fn vxlan_without_entry_names_neighbour() {
     let mut plan = plan();
     let flight = received("10.244.1.9", dropped("NO_TX_TARGET", "vxlan_xmit"));

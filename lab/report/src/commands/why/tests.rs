@@ -41,6 +41,7 @@ fn lost_by_rule() -> Fact {
         ingress: None,
         source: address("192.0.2.1:4000"),
         destination: address("10.96.0.1:80"),
+        tunnel: None,
         cause: Cause::Rule {
             rule,
             marked_by: None,

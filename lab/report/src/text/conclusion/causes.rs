@@ -129,6 +129,7 @@ pub(super) fn render_fault(fault: &Fault) -> String {
         Fault::IpsecPolicy { destination } => {
             format!("an IPsec policy (xfrm) refused the packet to {destination}")
         }
+        Fault::QueueRule { rule } => format!("no program reads the queue of {}", render_rule(rule)),
         Fault::IngressRule { rule, device } => {
             format!("{} in a chain of the device {device}", render_rule(rule))
         }
@@ -368,6 +369,9 @@ pub const fn describe_kind(kind: DropKind) -> &'static str {
         DropKind::Netfilter => {
             "netfilter: no recorded rule dropped the packet, and the kernel does not report which \
              hook did"
+        }
+        DropKind::NetfilterQueue => {
+            "no program reads the queue (NFQUEUE) to which a rule sent the packet"
         }
         DropKind::Ipvs => "IPVS could not send the packet to a real server",
         DropKind::NoSocket => "no listening socket",

@@ -9,11 +9,11 @@ mod tests;
 pub use causes::describe_kind;
 use causes::{render_cause, render_fault};
 use deviations::render_deviation;
-use service::render_service_fact;
+use service::{render_service_fact, render_untranslated_reply};
 use svclab_journey::journey::{Hop, Kind, Rewrite, SysctlValue};
 use svclab_judge::{
     Cause, DropKind, Fact, Fault, IcmpMeaning, KeptSourceReason, NamedAddress, Rejection,
-    RuleReference,
+    RuleReference, TunnelEnds,
 };
 use svclab_model::evidence::format_address;
 use svclab_model::plan::Backend;
@@ -99,6 +99,11 @@ fn render_fact(fact: &Fact) -> String {
             let reason = render_kept_source_reason(reason);
             format!("{namespace} kept source {source}{reason}")
         }
+        Fact::ReplyNotTranslated {
+            namespace,
+            source,
+            reason,
+        } => render_untranslated_reply(namespace, source, reason),
         Fact::NotTranslated { .. }
         | Fact::TranslatedByEntry { .. }
         | Fact::Masqueraded { .. }
@@ -208,7 +213,10 @@ fn render_rejection(rejection: &Rejection) -> String {
             let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
             format!("ICMP {name}{colon}{cause}{reason}")
         }
-        Rejection::Packet { packet } => packet.map_or("an error", Kind::label).to_owned(),
+        Rejection::Packet { packet, fault } => {
+            let answer = packet.map_or("an error", Kind::label);
+            format!("{answer}{}", after_colon(fault.as_ref()))
+        }
     }
 }
 
@@ -232,12 +240,14 @@ fn render_loss(fact: &Fact) -> String {
         ingress,
         source,
         destination,
+        tunnel,
         cause,
         ..
     } = fact
     else {
         return String::new();
     };
+    let tunnel = render_tunnel(tunnel.as_deref());
     let packet = packet.label();
     let (source, destination) = (render_address(source), render_address(destination));
     let through = ingress.as_ref();
@@ -253,7 +263,7 @@ fn render_loss(fact: &Fact) -> String {
                 format!("; the packet was marked by {}", render_rule(rule))
             });
             let rule = render_rule(rule);
-            format!("{packet} was dropped in {namespace} by {rule}{marked_by}")
+            format!("{packet}{tunnel} was dropped in {namespace} by {rule}{marked_by}")
         }
         Cause::Kernel {
             kind,
@@ -266,7 +276,7 @@ fn render_loss(fact: &Fact) -> String {
             let function = function.map_or_else(String::new, |name| format!(" in {name}"));
             let why = render_kernel_cause(*kind, fault.as_ref(), ingress.as_deref(), sysctls);
             format!(
-                "{packet} from {source} was dropped in {namespace}{on_ingress}: {why} \
+                "{packet} from {source}{tunnel} was dropped in {namespace}{on_ingress}: {why} \
                  ({reason}{function})"
             )
         }
@@ -295,14 +305,14 @@ fn render_loss(fact: &Fact) -> String {
                 }
             };
             format!(
-                "{packet} from {source} {end} (counter {counter} increased by {increase}, lost \
+                "{packet} from {source}{tunnel} {end} (counter {counter} increased by {increase}, lost \
                  packets: {lost})"
             )
         }
         Cause::NotReceived { interface, fault } => {
             let interface = interface.as_deref().unwrap_or("?");
             format!(
-                "{packet} to {destination} left {namespace} through {interface} and was not \
+                "{packet} to {destination}{tunnel} left {namespace} through {interface} and was not \
                  received{}",
                 after_colon(fault.as_ref())
             )
@@ -311,19 +321,29 @@ fn render_loss(fact: &Fact) -> String {
             neighbour,
             fault: None,
         } => format!(
-            "{packet} to {destination} was still queued in {namespace}, waiting for the hardware \
+            "{packet} to {destination}{tunnel} was still queued in {namespace}, waiting for the hardware \
              address of {neighbour}"
         ),
         Cause::Waiting { fault, .. } => format!(
-            "{packet} to {destination} was still queued in {namespace}{}",
+            "{packet} to {destination}{tunnel} was still queued in {namespace}{}",
             after_colon(fault.as_ref())
         ),
         Cause::Unknown { fault } => format!(
-            "{packet} to {destination} reached {namespace}{through}, and its end was not \
+            "{packet} to {destination}{tunnel} reached {namespace}{through}, and its end was not \
              recorded{}",
             after_colon(fault.as_ref())
         ),
     }
+}
+
+fn render_tunnel(ends: Option<&TunnelEnds>) -> String {
+    ends.map_or_else(String::new, |ends| {
+        format!(
+            ", in the tunnel from {} to {},",
+            render_address(&ends.source),
+            render_address(&ends.destination)
+        )
+    })
 }
 
 /// Renders an object at fault after a colon.

@@ -3,7 +3,8 @@
 use super::{render_address, render_rule};
 use crate::text::join_and;
 use svclab_judge::{
-    Fact, MasqueradeOption, MissingEndpointReason, NodePortGap, ServicePolicy, UntranslatedReason,
+    Fact, MasqueradeOption, MissingEndpointReason, NamedAddress, NodePortGap, ReplyGap,
+    ServicePolicy, UntranslatedReason,
 };
 use svclab_model::evidence::format_address;
 
@@ -103,6 +104,40 @@ pub(super) fn render_service_fact(fact: &Fact) -> String {
             format!("service {service} has {limit}")
         }
         _ => render_endpoint_fact(fact),
+    }
+}
+
+/// Renders a reply that a node did not translate back.
+pub(super) fn render_untranslated_reply(
+    namespace: &str,
+    source: &NamedAddress,
+    reason: &ReplyGap,
+) -> String {
+    format!(
+        "{namespace} did not translate the reply from {} back{}",
+        render_address(source),
+        render_reply_gap(reason)
+    )
+}
+
+/// Renders the reason as the end of a sentence.
+fn render_reply_gap(reason: &ReplyGap) -> String {
+    match reason {
+        ReplyGap::Bridge { bridge, sysctl } => format!(
+            ": the bridge {bridge} forwarded it between two ports without netfilter, because \
+             sysctl {} = {}",
+            sysctl.name, sysctl.value
+        ),
+        ReplyGap::NotTracked { rule } => {
+            format!(
+                ": {} excluded it from connection tracking",
+                render_rule(rule)
+            )
+        }
+        ReplyGap::NoEntry => {
+            ": after the probes, it had no conntrack entry of the connection".to_owned()
+        }
+        ReplyGap::Unknown => String::new(),
     }
 }
 

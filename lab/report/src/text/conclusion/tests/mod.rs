@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::causes::describe_kind;
 use super::*;
-use svclab_judge::{DROP_TABLE, InterfaceName, RouteDecision, RouteLookup};
+use svclab_judge::{DROP_TABLE, InterfaceName, RouteDecision, RouteLookup, TunnelEnds};
 
 fn named(address: &str, name: Option<&str>) -> NamedAddress {
     NamedAddress {
@@ -23,6 +23,7 @@ fn lost(ingress: Option<&str>, cause: Cause) -> Fact {
         ingress: ingress.map(str::to_owned),
         source: named("192.0.2.9:4000", Some("laptop")),
         destination: named("10.96.0.1:80", None),
+        tunnel: None,
         cause,
         bypassed: Vec::new(),
     }
@@ -258,6 +259,7 @@ fn facts_other_objects_at_fault_are_named() {
         rule: rule(),
         device: "eth0".to_owned(),
     };
+    let queue = Fault::QueueRule { rule: rule() };
     let ipsec = Fault::IpsecPolicy {
         destination: "10.244.2.10".parse().unwrap(),
     };
@@ -325,6 +327,7 @@ fn facts_other_objects_at_fault_are_named() {
             ingress
         ),
         drop(DropKind::Ipsec, "XFRM_POLICY", "ip_forward", ipsec),
+        drop(DropKind::NetfilterQueue, none, "nf_queue", queue),
     ]));
 }
 
@@ -431,6 +434,53 @@ fn facts_counters_and_sysctls_follow_the_cause() {
         ),
         counter(DropKind::NoConnection, None, "IcmpInErrors", Vec::new()),
         kernel,
+    ]));
+}
+
+#[test]
+fn facts_losses_in_tunnels_name_its_ends() {
+    let in_tunnel = |cause| {
+        let mut fact = lost(Some("eth0"), cause);
+        if let Fact::Lost { tunnel, .. } = &mut fact {
+            *tunnel = Some(Box::new(TunnelEnds {
+                source: named("192.168.1.11:0", Some("node-1")),
+                destination: named("192.168.2.12:0", None),
+            }));
+        }
+        fact
+    };
+    let table = vec![254];
+    let lookup = lookup(RouteDecision::None { tables: table }, None);
+    let route = Some(Fault::Route { lookup });
+    insta::assert_snapshot!(render([
+        in_tunnel(Cause::Rule {
+            rule: rule(),
+            marked_by: None
+        }),
+        in_tunnel(Cause::Kernel {
+            kind: DropKind::NoRoute,
+            fault: route.clone(),
+            reason: "IP_INNOROUTES".to_owned(),
+            function: None,
+            sysctls: Vec::new(),
+        }),
+        in_tunnel(Cause::Counter {
+            kind: DropKind::NoRoute,
+            fault: route,
+            counter: "IpExtInNoRoutes".to_owned(),
+            increase: 1,
+            lost: 1,
+            sysctls: Vec::new(),
+        }),
+        in_tunnel(Cause::NotReceived {
+            interface: Some("eth0".to_owned()),
+            fault: None
+        }),
+        in_tunnel(Cause::Waiting {
+            neighbour: "192.168.1.1".parse().unwrap(),
+            fault: None
+        }),
+        in_tunnel(Cause::Unknown { fault: None }),
     ]));
 }
 

@@ -2,7 +2,8 @@
 
 use super::*;
 use svclab_judge::{
-    MasqueradeOption, MissingEndpointReason, NodePortGap, ServicePolicy, UntranslatedReason,
+    MasqueradeOption, MissingEndpointReason, NodePortGap, ReplyGap, ServicePolicy,
+    UntranslatedReason,
 };
 use svclab_model::evidence::AddressPair;
 use svclab_ruleset::Family;
@@ -50,6 +51,41 @@ fn facts_translation_by_older_entry_names_entry() {
         original: pair("10.0.0.1:40000", "10.96.0.53:53"),
         reply: pair("10.244.2.217:53", "10.244.1.0:40000"),
     }]), @"node-1 translated 10.96.0.53:53 (service/default/dns) to 10.244.2.217:53 by the conntrack entry 10.0.0.1:40000 > 10.96.0.53:53, which existed before the packet, and expects replies 10.244.2.217:53 > 10.244.1.0:40000; rules of NAT do not apply");
+}
+
+#[test]
+fn facts_untranslated_replies_give_the_reason() {
+    let reasons = [
+        ReplyGap::Bridge {
+            bridge: "cni0".to_owned(),
+            sysctl: SysctlValue {
+                name: "net.bridge.bridge-nf-call-iptables".to_owned(),
+                value: "0".to_owned(),
+            },
+        },
+        ReplyGap::NotTracked { rule: rule() },
+        ReplyGap::NoEntry,
+        ReplyGap::Unknown,
+    ];
+    let refused = Fact::Rejected {
+        packet: Kind::Syn,
+        namespace: "node-1".to_owned(),
+        destination: named("10.96.0.1:80", None),
+        rejection: Rejection::Packet {
+            packet: Some(Kind::Unreachable),
+            fault: Some(Fault::VirtualServer {
+                address: "10.96.0.1:80".parse().unwrap(),
+                servers: 0,
+            }),
+        },
+        bypassed: Vec::new(),
+    };
+    let untranslated = reasons.map(|reason| Fact::ReplyNotTranslated {
+        namespace: "node-1".to_owned(),
+        source: named("10.244.1.10:8080", Some("pod/default/web")),
+        reason,
+    });
+    insta::assert_snapshot!(render(untranslated.into_iter().chain([refused])));
 }
 
 #[test]
