@@ -71,3 +71,21 @@ fn why_flushed_rules_names_two_that_matter() {
         assert_eq!(rules.len(), 2, "{rules:?}");
     }
 }
+
+/// A guest gets the programs that read what manual commands left, so that single objects are
+/// restored.
+#[test]
+fn why_manual_changes_in_guest_restores_rule() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let lab = directory.path().join("lab.yaml");
+    let text = include_str!("../../command/analysis/cures.yaml");
+    std::fs::write(&lab, text).expect("a lab");
+    let case = format!("{}/fault=missingRule", lab.display());
+    let found = findings("6.12", &case);
+    let cure = &found[0]["failing"][0]["fixes"][0]["changes"][0];
+    let command = cure["commands"][0]["command"].as_str().unwrap_or_default();
+    assert!(
+        command.starts_with("iptables-nft -t nat -A KUBE-SEP-"),
+        "{found:#?}"
+    );
+}

@@ -34,6 +34,18 @@ const PROGRAMS: [(&str, &str); 17] = [
     ("sysctl-a", "sysctl -a"),
 ];
 
+/// Returns the names of the programs that read the state of a node. Guests have them on request.
+pub(super) fn state_programs() -> impl Iterator<Item = &'static str> {
+    let lines = PROGRAMS.into_iter();
+    lines.filter_map(|(_, command)| command.split(' ').next())
+}
+
+/// Whether manual commands leave a state that [`freeze_manual_changes`] can read: later stages
+/// change the state further.
+pub(super) fn has_manual_changes(plan: &Plan) -> bool {
+    !plan.commands.is_empty() && plan.stages.len() <= 1
+}
+
 /// Returns the case with the state of its nodes after the manual commands. `None` if the case has
 /// no commands, or if the state cannot be read completely.
 pub(super) async fn freeze_manual_changes(
@@ -41,15 +53,11 @@ pub(super) async fn freeze_manual_changes(
     pool: &Pool,
 ) -> Result<Option<Prepared>, KernelError> {
     let plan = &prepared.plan;
-    let nodes: BTreeSet<&str> = plan
-        .commands
-        .iter()
-        .map(|command| command.namespace.as_str())
-        .collect();
-    // Later stages change the state further.
-    if nodes.is_empty() || plan.stages.len() > 1 {
+    if !has_manual_changes(plan) {
         return Ok(None);
     }
+    let commands = plan.commands.iter();
+    let nodes: BTreeSet<&str> = commands.map(|command| &*command.namespace).collect();
     let _room = pool.acquire_room(plan).await;
     let agent = pool.agent().await?;
     let mut session = agent.build(plan.clone()).await?;

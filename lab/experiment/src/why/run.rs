@@ -4,6 +4,7 @@ use futures_util::stream::{self, StreamExt as _};
 
 use super::case_labs::CaseLabs;
 use super::finding::Finding;
+use super::frozen::{has_manual_changes, state_programs};
 use super::request::WhyRequest;
 use super::search::Search;
 use crate::Progress;
@@ -27,7 +28,10 @@ pub async fn find_fixes(
 ) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
     let prepared = cases.iter().map(|request| request.prepared.clone());
     let prepared: Vec<Prepared> = prepared.collect();
-    let pools = Pools::new(options, &prepared);
+    let mut pools = Pools::new(options, &prepared);
+    if prepared.iter().any(|case| has_manual_changes(&case.plan)) {
+        pools = pools.with_programs_in_guests(state_programs());
+    }
     let bench = Bench::new(options.jobs);
     let (pools, bench) = (&pools, &bench);
     let report: &(dyn Fn(Progress) + Sync) = &on_progress;

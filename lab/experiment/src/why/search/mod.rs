@@ -287,21 +287,34 @@ impl<'a> Search<'a> {
         )
     }
 
-    /// Tries each candidate, and the restoration of each object that differs from what components
-    /// write.
+    /// Tries the restoration of each object that differs from what components write, and then each
+    /// candidate.
     pub(super) async fn try_single(&mut self) -> Result<(), RunError> {
-        let mut each: Vec<Vec<ProposedChange>> = Vec::new();
-        let mut commands: Vec<Vec<TypedCommand>> = Vec::new();
+        let mut likely: Vec<Vec<ProposedChange>> = Vec::new();
+        let mut others: Vec<Vec<ProposedChange>> = Vec::new();
+        let mut known: Vec<Vec<TypedCommand>> = Vec::new();
         let restorations = self.restorations.iter();
         let restorations = restorations.flat_map(Restorations::single_changes);
+        let restorations: Vec<ProposedChange> = restorations.collect();
+        let restoring = restorations.iter().map(|change| self.commands(change));
+        let restoring: Vec<Vec<TypedCommand>> = restoring.collect();
         for change in self.candidates.iter().cloned().chain(restorations) {
             // A restoration is often the same as a change of the object.
             let own = self.commands(&change);
-            if own.is_empty() || !commands.contains(&own) {
-                commands.push(own);
-                each.push(vec![change]);
+            if !own.is_empty() && known.contains(&own) {
+                continue;
             }
+            let is_restoration = matches!(change, ProposedChange::Restore { .. })
+                || !own.is_empty() && restoring.contains(&own);
+            let list = if is_restoration {
+                &mut likely
+            } else {
+                &mut others
+            };
+            list.push(vec![change]);
+            known.push(own);
         }
+        let mut each = [likely, others].concat();
         // A change of a flag or a policy also rewrites the rules of a dumped node. The restart alone
         // shows whether the change matters.
         let nodes = dumped_nodes(&self.request.prepared);

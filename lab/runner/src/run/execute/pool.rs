@@ -18,6 +18,7 @@ use super::RunOptions;
 use crate::kernel::{Agent, Kernel, KernelError, KernelSelector, NotEnoughMemory};
 use crate::run::prepare::Prepared;
 use svclab_agent::contain::AgentPrivilege;
+use svclab_agent::find_program;
 use svclab_model::plan::Plan;
 
 /// Time after which probes that still run are taken to wait for a timeout, which needs no processor.
@@ -104,6 +105,17 @@ impl Pools {
             keeps_labs: options.keep,
             state: Mutex::default(),
             tools: Tools::default(),
+        }
+    }
+
+    /// Adds programs of this machine to guests, by their names. Programs that are not installed are
+    /// omitted.
+    #[must_use]
+    pub fn with_programs_in_guests<'n>(self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        let programs = names.into_iter().filter_map(find_program).collect();
+        Self {
+            kernels: self.kernels.with_programs(Vec::new(), programs),
+            ..self
         }
     }
 
