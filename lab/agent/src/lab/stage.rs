@@ -246,7 +246,9 @@ impl RunningLab {
             let ns = self.recorded_namespace(&namespace.name)?;
             let real = self.real_proxy_mode(namespace);
             let commands = &self.plan.commands;
-            let held = kernel_state::read(ns, wire, namespace, watch, real, commands).await?;
+            let listed = evidence.nft.get(&namespace.name).map(String::as_str);
+            let held = kernel_state::read(ns, wire, namespace, watch, real, commands, listed);
+            let held = held.await?;
             if let Some(held) = held {
                 evidence.kernel_state.insert(namespace.name.clone(), held);
             }

@@ -25,7 +25,8 @@ const LINK_STATE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads the state that the plan requests of a namespace. Returns `None` if the plan requests
 /// nothing. `real` is the mode of a real kube-proxy in the namespace, whose objects are not in the
-/// plan, and neither are those of `commands`.
+/// plan, and neither are those of `commands`. `listed` is the output of `nft list ruleset`, if it
+/// was read already: `nft` takes a second to print 20,000 rules.
 pub(crate) async fn read(
     ns: &NetNs,
     netlink: &NamespaceNetlink,
@@ -33,6 +34,7 @@ pub(crate) async fn read(
     watch: &EvidenceRequest,
     real: Option<Mode>,
     commands: &[NodeCommand],
+    listed: Option<&str>,
 ) -> Result<Option<KernelState>, Failure> {
     let is_requested = |list: &[String]| list.contains(&plan.name);
     let balances = real == Some(Mode::Ipvs);
@@ -58,7 +60,10 @@ pub(crate) async fn read(
         state.sets = read_sets(ns, &plan.name).await?;
     }
     if tables {
-        state.nft = run_program(ns, &plan.name, "nft", &["list", "ruleset"]).await?;
+        state.nft = match listed {
+            Some(listed) => listed.to_owned(),
+            None => run_program(ns, &plan.name, "nft", &["list", "ruleset"]).await?,
+        };
     }
     if ipvs && (balances || !plan.ipvs.is_empty() || is_used("ipvsadm")) {
         state.ipvs = ipvs::read::read_virtual_servers(ns, &plan.name)?;

@@ -12,7 +12,7 @@ pub struct KernelState {
     /// Output of `ipset save`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sets: String,
-    /// Output of `nft list ruleset`.
+    /// Output of `nft list ruleset`, with handles if the evidence of the stage has it with handles.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub nft: String,
     /// IPVS virtual servers, read through netlink, in the order of the kernel.
