@@ -5,7 +5,7 @@ use super::drop_table::drop_kind;
 use super::rules::RuleReference;
 use super::service_reasons::ReplyGap;
 use super::{Conclusion, Fact};
-use svclab_journey::journey::{Hop, PacketPath, PathEnd, SysctlValue};
+use svclab_journey::journey::{Hop, PacketPath, PathEnd, Rewrite, SysctlValue};
 
 impl Conclusion<'_> {
     /// Returns the first namespace on the way of the reply that translated the request, and left the
@@ -51,7 +51,8 @@ impl Conclusion<'_> {
             self.evidence.conntrack.iter().any(|entry| {
                 entry.namespace == back.namespace && entry.original == translated.before
             });
-        if has_entry {
+        // IPVS has its own connections.
+        if has_entry || matches!(translated.rewritten, Some(Rewrite::ByIpvs { .. })) {
             ReplyGap::Unknown
         } else {
             ReplyGap::NoEntry
