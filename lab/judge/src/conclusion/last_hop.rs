@@ -149,12 +149,9 @@ impl<'a> LastHop<'a> {
             return None;
         }
         let lookup = self.destination_lookup();
-        match lookup.decision {
-            RouteDecision::None { .. }
-            | RouteDecision::Refusal { .. }
-            | RouteDecision::RuleRefusal => Some(explain_route(lookup, DropKind::NoRoute)),
-            RouteDecision::Local { .. } | RouteDecision::Unicast { .. } => None,
-        }
+        lookup
+            .is_unroutable()
+            .then(|| explain_route(lookup, DropKind::NoRoute))
     }
 
     /// Returns the route to the source. The kernel looks the source up as a packet of its own, by
@@ -334,14 +331,18 @@ impl<'a> LastHop<'a> {
         let network = &self.own.network;
         let mut routes = network.multipath_routes.iter();
         let route = routes.find(|own| own.to_string() == route)?;
-        let is_resolved = |hop: &&NextHop| {
-            let mut known = network.neighbours.iter();
-            known.any(|entry| {
-                Some(entry.address) == hop.via && entry.interface == hop.dev && entry.mac.is_some()
-            })
-        };
-        let mut hops = route.next_hops.iter().filter(|hop| hop.via.is_some());
-        hops.find(|hop| !is_resolved(hop))
+        let mut hops = route.next_hops.iter();
+        hops.find(|hop| {
+            hop.via
+                .is_some_and(|via| self.neighbour_mac(via, &hop.dev).is_none())
+        })
+    }
+
+    /// Returns the hardware address of a neighbour; `None` if the kernel does not know it.
+    pub(super) fn neighbour_mac(self, address: IpAddr, interface: &str) -> Option<Mac> {
+        let mut entries = self.own.network.neighbours.iter();
+        let entry = entries.find(|entry| entry.address == address && entry.interface == interface);
+        entry?.mac
     }
 
     /// Returns the other end of a veth interface in this namespace.

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use super::drop_kind::DropKind;
 use super::fault::Fault;
 use super::last_hop::{LastHop, explain_route};
-use crate::state::route_lookup::RouteDecision;
 use svclab_journey::journey::ingress_interface;
 use svclab_model::plan::Mac;
 
@@ -37,17 +36,14 @@ impl LastHop<'_> {
             None => self.own.link(&tunnel.interface)?.vxlan?.local?,
         };
         let lookup = self.lookup(source, remote, "lo", self.own.routing_mark(self.hop));
-        if let RouteDecision::None { .. }
-        | RouteDecision::Refusal { .. }
-        | RouteDecision::RuleRefusal = lookup.decision
-        {
+        if lookup.is_unroutable() {
             return Some(Fault::Route { lookup });
         }
         match self.neighbour(lookup) {
             Some(Fault::Neighbour {
                 address: gateway,
                 interface,
-            }) if gateway != remote && !self.is_resolved(gateway, &interface) => {
+            }) if gateway != remote && self.neighbour_mac(gateway, &interface).is_none() => {
                 Some(Fault::Neighbour {
                     address: gateway,
                     interface,
@@ -101,20 +97,10 @@ impl LastHop<'_> {
             return None;
         };
         self.own.link(&interface)?.vxlan?;
-        let mut entries = self.own.network.neighbours.iter();
-        let entry = entries.find(|entry| entry.address == address && entry.interface == interface);
         Some(Tunnel {
+            address: self.neighbour_mac(address, &interface),
             interface,
             neighbour: address,
-            address: entry.and_then(|entry| entry.mac),
-        })
-    }
-
-    /// Whether the kernel knows the hardware address of a neighbour.
-    fn is_resolved(self, address: IpAddr, interface: &str) -> bool {
-        let mut entries = self.own.network.neighbours.iter();
-        entries.any(|entry| {
-            entry.address == address && entry.interface == interface && entry.mac.is_some()
         })
     }
 

@@ -107,6 +107,14 @@ pub enum RouteDecision {
 }
 
 impl RouteLookup {
+    /// Whether no route leads to the address, or a route or a rule refuses it.
+    pub(crate) const fn is_unroutable(&self) -> bool {
+        matches!(
+            self.decision,
+            RouteDecision::None { .. } | RouteDecision::Refusal { .. } | RouteDecision::RuleRefusal
+        )
+    }
+
     pub(crate) fn new(state: &NetworkState, query: RouteQuery<'_>) -> Self {
         let mut rules: Vec<&RoutingRule> = state.routing_rules.iter().collect();
         // The kernel keeps the order of rules with the same priority.
