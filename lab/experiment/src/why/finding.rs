@@ -31,8 +31,21 @@ pub struct Finding {
     pub tried: Vec<TriedChanges>,
     /// Number of pairs of changes that were not tried because there were too many.
     pub untried_pairs: usize,
+    /// State of nodes after manual commands of which no single object was changed.
+    pub unread: Option<UnreadState>,
     /// Number of times that probes were run.
     pub runs: u32,
+}
+
+/// State that manual commands leave on nodes, and that could not be read or built again. Changes of
+/// single objects of this state were not tried, only "undo the manual changes".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnreadState {
+    /// Names of the nodes.
+    pub nodes: Vec<String>,
+    /// Reason.
+    pub reason: String,
 }
 
 /// Probe with failing connections.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::finding::UnreadState;
 use svclab_dump::{File, NodeDump};
 use svclab_model::plan::Plan;
 use svclab_planner::replay::{HardwareAddresses, replace_node};
@@ -46,33 +47,64 @@ pub(super) fn has_manual_changes(plan: &Plan) -> bool {
     !plan.commands.is_empty() && plan.stages.len() <= 1
 }
 
-/// Returns the case with the state of its nodes after the manual commands. `None` if the case has
-/// no commands, or if the state cannot be read completely.
+/// Returns the case with the state of its nodes after the manual commands, or why this state cannot
+/// be read. `None` if the case has no commands.
 pub(super) async fn freeze_manual_changes(
     prepared: &Prepared,
     pool: &Pool,
-) -> Result<Option<Prepared>, KernelError> {
+) -> Option<Result<Prepared, UnreadState>> {
     let plan = &prepared.plan;
-    if !has_manual_changes(plan) {
-        return Ok(None);
+    let nodes = nodes_with_commands(plan);
+    if nodes.is_empty() {
+        return None;
     }
+    let frozen = if has_manual_changes(plan) {
+        freeze_nodes(prepared, pool, &nodes).await
+    } else {
+        Err("later steps of the case change it".to_owned())
+    };
+    Some(frozen.map_err(|reason| UnreadState::new(plan, reason)))
+}
+
+/// Returns the nodes on which manual commands ran.
+fn nodes_with_commands(plan: &Plan) -> BTreeSet<&str> {
     let commands = plan.commands.iter();
-    let nodes: BTreeSet<&str> = commands.map(|command| &*command.namespace).collect();
+    commands.map(|command| &*command.namespace).collect()
+}
+
+impl UnreadState {
+    /// Creates the reason for all nodes on which manual commands ran.
+    pub(super) fn new(plan: &Plan, reason: String) -> Self {
+        let nodes = nodes_with_commands(plan).into_iter();
+        Self {
+            nodes: nodes.map(str::to_owned).collect(),
+            reason,
+        }
+    }
+}
+
+/// Returns the case with the state that its nodes have in a lab, or the reason why it cannot be read.
+async fn freeze_nodes(
+    prepared: &Prepared,
+    pool: &Pool,
+    nodes: &BTreeSet<&str>,
+) -> Result<Prepared, String> {
+    let plan = &prepared.plan;
+    let to_reason = |error: KernelError| error.to_string();
     let _room = pool.acquire_room(plan).await;
-    let agent = pool.agent().await?;
-    let mut session = agent.build(plan.clone()).await?;
+    let agent = pool.agent().await.map_err(to_reason)?;
+    let mut session = agent.build(plan.clone()).await.map_err(to_reason)?;
     let mut frozen = prepared.clone();
     for node in nodes {
-        let Some(dump) = read_node(&mut session, node).await else {
-            return Ok(None);
-        };
+        let dump = read_node(&mut session, node).await;
+        let dump = dump.map_err(|reason| format!("on {node}, {reason}"))?;
         let known = HardwareAddresses::from_dumps([&dump]);
         let report = replace_node(&mut frozen.plan, node, &dump, &known);
         remove_lost_neighbours(&mut frozen.plan, node);
         frozen.replay_reports.push(report);
         frozen.dumps.push((Arc::new(dump), false));
     }
-    Ok(Some(frozen))
+    Ok(frozen)
 }
 
 /// Removes the neighbours of interfaces that are down: the kernel deletes even permanent entries
@@ -87,26 +119,36 @@ fn remove_lost_neighbours(plan: &mut Plan, node: &str) {
     }
 }
 
-/// Reads the state of a node. `None` if a program fails or prints something unknown.
-async fn read_node(session: &mut Session, node: &str) -> Option<NodeDump> {
+/// Reads the state of a node. The error names the program that failed or printed something unknown.
+async fn read_node(session: &mut Session, node: &str) -> Result<NodeDump, String> {
     let mut files = Vec::new();
+    let mut failures = Vec::new();
     for (name, command) in PROGRAMS {
         let mut words = command.split(' ');
-        let program = words.next()?;
+        let program = words.next().unwrap_or_default();
         let arguments: Vec<&str> = words.collect();
-        // A guest has only the programs that its labs need.
-        let Ok(output) = session.run(node, program, &arguments, "").await else {
-            continue;
+        let failure = match session.run(node, program, &arguments, "").await {
+            Ok(output) if output.success => {
+                files.push(File {
+                    name: name.to_owned(),
+                    format: Format::from_file_name(name),
+                    text: output.stdout,
+                });
+                continue;
+            }
+            Ok(output) => output.stderr,
+            Err(error) => error.to_string(),
         };
-        if output.success {
-            files.push(File {
-                name: name.to_owned(),
-                format: Format::from_file_name(name),
-                text: output.stdout,
-            });
-        }
+        failures.push(format!("`{command}` failed: {}", failure.trim()));
     }
     let parsed = NodeDump::parse(files);
-    let dump = parsed.has_no_errors().then_some(parsed.dump)?;
-    (dump.links.is_some() && !dump.routes.is_empty() && dump.sysctls.is_some()).then_some(dump)
+    if let Some(error) = parsed.diagnostics.iter().find(|found| found.is_error()) {
+        return Err(error.to_string());
+    }
+    let dump = parsed.dump;
+    // Nodes without IPVS, sets or IPv6 lack some of the programs or their kernel modules.
+    if dump.links.is_none() || dump.routes.is_empty() || dump.sysctls.is_none() {
+        return Err(failures.join("; "));
+    }
+    Ok(dump)
 }

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use svclab_model::plan::{MaxWait, Probe};
+use svclab_model::plan::Probe;
 
 /// Minimum time to wait for an answer in a narrowing trial.
 const MIN_WAIT: Duration = Duration::from_millis(150);
 
-/// Maximum time to wait for an answer in a narrowing trial.
-const MAX_WAIT: Duration = Duration::from_secs(3);
+/// Time to wait for an answer that does not arrive in a trial that verifies a result, and the maximum
+/// in a narrowing trial. It lies between the time after which the kernel reports a neighbour that does
+/// not answer, 3 s (Linux v6.12, `net/ipv4/arp.c`, `arp_tbl`: 3 requests, 1 s apart), and the SYN that
+/// follows at 4 s or later. At 3 s exactly, the load of the machine would decide which comes first.
+const FULL_WAIT: Duration = Duration::from_millis(3500);
 
 /// Factor between the slowest answer seen and the time to wait for an answer.
 const WAIT_FACTOR: u32 = 20;
@@ -34,7 +37,7 @@ impl ProbeMode {
         match self {
             Self::Full => {
                 probe.settle = true;
-                probe.max_wait = probe.max_wait.max(MaxWait::SETTLED.limit);
+                probe.max_wait = probe.max_wait.max(FULL_WAIT);
             }
             Self::Quick {
                 connections,
@@ -42,7 +45,7 @@ impl ProbeMode {
             } => {
                 probe.settle = false;
                 probe.connections = connections;
-                probe.max_wait = max_wait.min(probe.max_wait);
+                probe.max_wait = max_wait.min(probe.max_wait.max(FULL_WAIT));
             }
         }
         probe
@@ -50,6 +53,6 @@ impl ProbeMode {
 
     /// Returns the maximum wait of quick trials that is sufficient for the slowest answer.
     pub(super) fn sufficient_wait(slowest_answer: Duration) -> Duration {
-        (slowest_answer * WAIT_FACTOR).clamp(MIN_WAIT, MAX_WAIT)
+        (slowest_answer * WAIT_FACTOR).clamp(MIN_WAIT, FULL_WAIT)
     }
 }

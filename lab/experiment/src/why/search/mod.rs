@@ -14,7 +14,7 @@ use super::candidates::{Candidates, Failures, Met, candidates};
 use super::case_labs::CaseLabs;
 use super::change::{Origin, ProposedChange};
 use super::component_state::ComponentState;
-use super::finding::{ExpectedResult, FailingProbe, Finding, TypedCommand};
+use super::finding::{ExpectedResult, FailingProbe, Finding, TypedCommand, UnreadState};
 use super::frozen::freeze_manual_changes;
 use super::goals::Goals;
 use super::pairs::Pairs;
@@ -87,6 +87,7 @@ impl<'a> Search<'a> {
                 not_modelled: request.prepared.case.spec.not_modelled.clone(),
                 tried: Vec::new(),
                 untried_pairs: 0,
+                unread: None,
                 runs: 1,
             },
             required_runs: required_runs(&before.wanted),
@@ -108,7 +109,7 @@ impl<'a> Search<'a> {
         let unexamined = incomplete.filter(|probe| !search.is_examined(probe));
         search.finding.unexamined = unexamined.map(str::to_owned).collect();
         if !search.finding.is_healthy() {
-            let frozen = search.freeze().await.map_err(to_run_error)?;
+            let frozen = search.freeze().await;
             search.components = ComponentState::new(request);
             search.collect_candidates(&frozen.unwrap_or(evidence));
             search.check_restorations().await.map_err(to_run_error)?;
@@ -118,21 +119,32 @@ impl<'a> Search<'a> {
 
     /// Replaces manual commands by the state that they leave on their nodes, if the same probes fail
     /// with this state. Returns the evidence of the case with this state.
-    async fn freeze(&mut self) -> Result<Option<Evidence>, KernelError> {
+    /// A state that cannot be read or built again is no error of the case: the finding names it.
+    async fn freeze(&mut self) -> Option<Evidence> {
         let pool = self.labs.pool;
-        // A state that cannot be read or built again is no error of the case.
-        let Ok(Some(frozen)) = freeze_manual_changes(&self.request.prepared, pool).await else {
-            return Ok(None);
+        let prepared = &self.request.prepared;
+        let frozen = match freeze_manual_changes(prepared, pool).await? {
+            Ok(frozen) => frozen,
+            Err(unread) => {
+                self.finding.unread = Some(unread);
+                return None;
+            }
         };
-        let Ok((evidence, _)) = self.labs.run(&frozen, true, LabChoice::Any).await else {
-            return Ok(None);
+        let run = self.labs.run(&frozen, true, LabChoice::Any).await;
+        let reason = match run {
+            Ok((evidence, _)) => {
+                self.finding.runs += 1;
+                if self.fails_alike(&evidence) {
+                    self.prepared = Cow::Owned(frozen);
+                    return Some(evidence);
+                }
+                "in a lab with this state, not all probes fail that fail after the commands"
+                    .to_owned()
+            }
+            Err(error) => format!("a lab with this state cannot be run: {error}"),
         };
-        self.finding.runs += 1;
-        if !self.fails_alike(&evidence) {
-            return Ok(None);
-        }
-        self.prepared = Cow::Owned(frozen);
-        Ok(Some(evidence))
+        self.finding.unread = Some(UnreadState::new(&prepared.plan, reason));
+        None
     }
 
     /// Whether all probes that fail without any change fail in a run.

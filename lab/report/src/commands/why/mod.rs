@@ -15,6 +15,7 @@ use crate::text::{count, join, push_wrapped, with_colour};
 use svclab_experiment::bisect::Difference;
 use svclab_experiment::why::{
     ChangeResult, DescribedChange, FailingProbe, Finding, Fix, Origin, ProbeCount, TriedChanges,
+    UnreadState,
 };
 
 use svclab_judge::is_name_suffix;
@@ -127,8 +128,21 @@ fn render_finding(finding: &Finding, verbose: bool, width: usize) -> String {
             );
         }
     }
+    for unread in &finding.unread {
+        push_wrapped(&mut text, "", &describe_unread(unread), width);
+    }
     push_unexamined(&mut text, &finding.unexamined);
     text
+}
+
+/// Describes the state of which no single object was changed.
+pub(crate) fn describe_unread(unread: &UnreadState) -> String {
+    format!(
+        "single objects of {} were not restored, because the state after the manual commands is \
+         unknown: {}",
+        join(&unread.nodes, ", "),
+        unread.reason
+    )
 }
 
 /// Describes what the counted connections of a probe do.

@@ -9,7 +9,7 @@ use changes::{all_changes, differences, named, node_changes};
 use svclab_dump::Owner;
 use svclab_experiment::bisect::Kind;
 use svclab_experiment::why::{
-    ExpectedResult, PolicyField, ProposedChange, ServiceField, TypedCommand,
+    ExpectedResult, PolicyField, ProposedChange, ServiceField, TypedCommand, UnreadState,
 };
 use svclab_judge::{Cause, Fact, NamedAddress, Observed, RuleReference};
 use svclab_model::evidence::Verdict;
@@ -101,6 +101,7 @@ fn finding(cures: &[Vec<ProposedChange>], tried: Vec<TriedChanges>) -> Finding {
         not_modelled: Vec::new(),
         tried,
         untried_pairs: 0,
+        unread: None,
         runs: 7,
     }
 }
@@ -255,4 +256,25 @@ fn render_first_fix_has_its_commands() {
         .find(|change| matches!(change, ProposedChange::DeleteRule { .. }));
     let change = described(change.expect("a rule"));
     insta::assert_snapshot!(render_first_fix("lab/policy=Local", "call", &[change]));
+}
+
+#[test]
+fn render_text_unread_state_is_named() {
+    let mut finding = finding(&[], Vec::new());
+    finding.unread = Some(UnreadState {
+        nodes: vec!["node-1".to_owned(), "node-2".to_owned()],
+        reason: "on node-1, `sysctl -a` failed: no such program".to_owned(),
+    });
+    let text = render_text(
+        std::slice::from_ref(&finding),
+        false,
+        false,
+        TerminalWidth::default(),
+    );
+    let (_, text) = text.split_once("tried\n").expect("the last lines");
+    insta::assert_snapshot!(text, @r"
+    single objects of node-1, node-2 were not restored, because the state after the
+    manual commands is unknown: on node-1, `sysctl -a` failed: no such program
+    Other failing probes, not examined: other, third; select one with `--probe`
+    ");
 }
