@@ -6,8 +6,6 @@
 
 use super::gap::Gap;
 use super::node::NodeDump;
-use svclab_ruleset::Family;
-use svclab_ruleset::iptables::script;
 use svclab_ruleset::nft::Table;
 use svclab_ruleset::tool::{DumpedBackend, Format};
 
@@ -39,17 +37,12 @@ impl NodeDump {
     }
 
     /// Whether `iptables-save` printed the table.
-    fn has_saved(&self, table: &Table) -> bool {
-        let family = match table.family.as_str() {
-            "ip" => Family::V4,
-            "ip6" => Family::V6,
-            _ => return false,
-        };
-        let saved = self.rules.get(&(family, DumpedBackend::Default));
-        let name = script::Table::from_name(&table.name);
-        saved.is_some_and(|rules| {
-            let mut tables = rules.tables.iter();
-            tables.any(|saved| Some(saved.table) == name)
+    #[must_use]
+    pub fn has_saved(&self, table: &Table) -> bool {
+        table.of_iptables().is_some_and(|(family, name)| {
+            let saved = self.rules.get(&(family, DumpedBackend::Default));
+            let mut tables = saved.into_iter().flat_map(|rules| &rules.tables);
+            tables.any(|saved| saved.table == name)
         })
     }
 }

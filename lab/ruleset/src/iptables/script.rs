@@ -50,6 +50,23 @@ impl Table {
         }
     }
 
+    /// Returns the hook and the priority of a built-in chain, as nftables prints them:
+    /// `("prerouting", -100)` (Linux v6.12, `include/uapi/linux/netfilter_ipv4.h`,
+    /// `enum nf_ip_hook_priorities`). `None` for other chains.
+    #[must_use]
+    pub fn hook(self, chain: &str) -> Option<(String, i32)> {
+        let priority = match (self, chain) {
+            (Self::Raw, _) => -300,
+            (Self::Mangle, _) => -150,
+            (Self::Nat, "PREROUTING" | "OUTPUT") => -100,
+            (Self::Nat, _) => 100,
+            (Self::Filter, _) => 0,
+            (Self::Security, _) => 50,
+        };
+        let is_built_in = self.is_built_in(chain);
+        is_built_in.then(|| (chain.to_ascii_lowercase(), priority))
+    }
+
     /// Whether the kernel itself calls the chain from a hook of the table.
     #[must_use]
     pub fn is_built_in(self, chain: &str) -> bool {
@@ -247,6 +264,15 @@ impl TableScript {
         let created = commands.filter(|command| command.verb == Verb::NewChain);
         let created = created.map(|command| command.chain.as_str());
         self.chains.iter().map(String::as_str).chain(created)
+    }
+
+    /// Returns the built-in chains that the block sets a policy of or adds rules to.
+    pub fn used_built_in_chains(&self, table: Table) -> impl Iterator<Item = &str> {
+        let policies = self.policies.iter().map(|(chain, _)| chain.as_str());
+        let rules = self.commands.iter().map(|command| command.chain.as_str());
+        policies
+            .chain(rules)
+            .filter(move |chain| table.is_built_in(chain))
     }
 
     /// Returns the chains that the commands delete and do not create again. The rendered block

@@ -5,6 +5,9 @@
 
 use std::fmt;
 
+use crate::Family;
+use crate::iptables::script;
+
 /// Ruleset: all tables in printed order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ruleset {
@@ -128,6 +131,18 @@ impl Table {
     #[must_use]
     pub fn full_name(&self) -> String {
         format!("{} {}", self.family, self.name)
+    }
+
+    /// Returns the address family and the table of iptables if this is one of iptables-nft. `None`
+    /// for other tables.
+    #[must_use]
+    pub fn of_iptables(&self) -> Option<(Family, script::Table)> {
+        let ip = match self.family.as_str() {
+            "ip" => Family::V4,
+            "ip6" => Family::V6,
+            _ => return None,
+        };
+        Some((ip, script::Table::from_name(&self.name)?))
     }
 
     /// Returns the table without its sets, chains and other objects.
