@@ -100,10 +100,16 @@ pub(crate) fn prepare<'a>(
         [(program(4), rules.v4.text()), (program(6), rules.v6.text())]
     });
     let tables = (NFT.to_owned(), namespace.nft.text());
-    let loads = [sets]
+    let mut loads = vec![sets];
+    if namespace.nft_first {
+        loads.push(tables);
+        loads.extend(rules);
+    } else {
+        loads.extend(rules);
+        loads.push(tables);
+    }
+    let loads = loads
         .into_iter()
-        .chain(rules)
-        .chain([tables])
         .filter(|(_, input)| !input.is_empty())
         .map(|(program, input)| {
             let start = || LoadProgram::start(ns, name, &program, stays_running);

@@ -136,6 +136,11 @@ pub struct Namespace {
     /// Input for `nft -f`. Empty if there are no tables.
     #[serde(default, skip_serializing_if = "Input::is_empty")]
     pub nft: Input<Ruleset>,
+    /// Whether the nftables tables are created before the rules of iptables. At the same hook and
+    /// priority, the kernel first runs the chain that was created last (Linux v6.12,
+    /// `net/netfilter/core.c`, `nf_hook_entries_grow`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nft_first: bool,
 }
 
 /// Input for `iptables-restore` and `ip6tables-restore`.

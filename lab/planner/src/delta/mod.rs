@@ -4,6 +4,7 @@
 //!
 //! A delta leaves conntrack entries in place; their deletion is a separate request.
 
+mod creation_order;
 mod links;
 pub(crate) mod rules;
 mod sets;
@@ -154,6 +155,11 @@ fn diff_namespace(
         let sides = (current.nft.state(), wanted.nft.state());
         tables::diff(sides.0.map_err(unreadable)?, sides.1.map_err(unreadable)?)
     };
+    if !creation_order::is_kept(current, wanted, nft.as_ref()) {
+        return Err(RebuildRequired::new(format_args!(
+            "the order of iptables and nftables of {name} changes"
+        )));
+    }
     let mut neighbours = add_remove(&current.neighbours, &wanted.neighbours);
     let lost = wanted.neighbours.iter().filter(|entry| {
         links

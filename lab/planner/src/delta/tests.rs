@@ -219,3 +219,60 @@ fn diff_iptables_backend_changed_requires_rebuild() {
     let rebuild = diff(&current, &wanted).unwrap_err();
     insta::assert_snapshot!(rebuild, @"the iptables backend of node-1 changes");
 }
+
+#[test]
+fn diff_later_nat_chain_requires_rebuild_unless_it_runs_first() {
+    let tables = |chain: &str, rules: &str| {
+        Input::from_text(format!(
+            "table ip kube-proxy {{\n\tchain {chain} {{\n\t\ttype nat hook prerouting priority -100; policy accept;\n{rules}\t}}\n}}\n"
+        ))
+    };
+    let rules = |chain: &str| {
+        Some(Iptables {
+            v4: Input::from_text(format!("*nat\n-A {chain} -j RETURN\nCOMMIT\n")),
+            ..Iptables::default()
+        })
+    };
+    let change = |nft_first: bool, change: fn(&mut Namespace)| {
+        let mut current = plan();
+        current.namespaces[0].nft = tables("first", "");
+        current.namespaces[0].nft_first = nft_first;
+        let mut wanted = current.clone();
+        change(&mut wanted.namespaces[0]);
+        (current, wanted)
+    };
+    let result = |(current, wanted): (Plan, Plan)| match diff(&current, &wanted) {
+        Ok(_) => "in place".to_owned(),
+        Err(rebuild) => rebuild.to_string(),
+    };
+    let add_iptables = |(current, mut wanted): (Plan, Plan), chain: &str| {
+        wanted.namespaces[0].iptables = rules(chain);
+        (current, wanted)
+    };
+    let with_both = |(mut current, mut wanted): (Plan, Plan)| {
+        current.namespaces[0].iptables = rules("PREROUTING");
+        wanted.namespaces[0].iptables = rules("PREROUTING");
+        (current, wanted)
+    };
+    let same = |_: &mut Namespace| {};
+    let other_chain = |node: &mut Namespace| {
+        let text = node.nft.text().replace("first", "second");
+        node.nft = Input::from_text(text);
+    };
+    let results = [
+        result(add_iptables(change(false, same), "PREROUTING")),
+        result(add_iptables(change(false, same), "POSTROUTING")),
+        result(add_iptables(change(true, same), "PREROUTING")),
+        result(with_both(change(false, other_chain))),
+        result(with_both(change(true, other_chain))),
+        result(with_both(change(false, |node| node.nft_first = true))),
+    ];
+    insta::assert_snapshot!(results.join("\n"), @r"
+    the order of iptables and nftables of node-1 changes
+    in place
+    in place
+    in place
+    the order of iptables and nftables of node-1 changes
+    the order of iptables and nftables of node-1 changes
+    ");
+}

@@ -130,6 +130,11 @@ pub fn batch_commands(plan: &Plan) -> Vec<BatchCommand> {
         let mut step = |stage, command: &[&str], text: String| {
             steps.extend(command_with_input(&namespace.name, stage, command, text));
         };
+        let (mut first, mut last) = (with_final_newline(namespace.nft.text()), String::new());
+        if !namespace.nft_first {
+            std::mem::swap(&mut first, &mut last);
+        }
+        step(BuildPhase::Nft, &["nft", "-f", "-"], first);
         for rules in namespace.iptables_rules() {
             for (stage, family, text) in [
                 (BuildPhase::Rules4, 4, &rules.v4),
@@ -139,11 +144,7 @@ pub fn batch_commands(plan: &Plan) -> Vec<BatchCommand> {
                 step(stage, &[&program], with_final_newline(text.text()));
             }
         }
-        step(
-            BuildPhase::Nft,
-            &["nft", "-f", "-"],
-            with_final_newline(namespace.nft.text()),
-        );
+        step(BuildPhase::Nft, &["nft", "-f", "-"], last);
     }
     steps
 }

@@ -8,7 +8,7 @@ use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};
 use svclab_ruleset::Family;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables;
-use svclab_ruleset::iptables::script::{self, IptablesScript};
+use svclab_ruleset::iptables::script::IptablesScript;
 use svclab_ruleset::ipvs::saved::{SavedVirtualServer as Dumped, Servers};
 use svclab_ruleset::ipvs::{RealServer, SchedulerFlags};
 use svclab_ruleset::nft::{Ruleset, Table};
@@ -40,12 +40,16 @@ pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Rep
         None => {}
     }
     if let Some(nft) = &dump.nft {
-        let native = native_tables(nft, dump, report);
+        let mut native = native_tables(nft, dump, report);
         if !native.tables.is_empty() {
             let tables = count_noun(native.tables.len(), "table", "tables");
             report.add_replayed(format!("{tables} of nftables"));
         }
-        chain_order::report_unknown_order(&native, dump, report);
+        namespace.nft_first = chain_order::creates_nft_first(&native, dump, report);
+        if namespace.nft_first {
+            let tables = &mut native.tables;
+            tables.sort_by_key(|table| table.of_iptables().is_some());
+        }
         clear_listed_families(namespace, &native, dump);
         namespace.nft = native.into();
     }
@@ -155,7 +159,7 @@ fn accounting_names(text: &str) -> Vec<String> {
 /// the others that they lack.
 fn native_tables(nft: &Ruleset, dump: &NodeDump, report: &mut ReplayReport) -> Ruleset {
     let mut is_native = |table: &Table| {
-        let family = iptables_family(table);
+        let family = table.of_iptables().map(|(family, _)| family);
         let rules = family.and_then(|ip| dump.rules.get(&(ip, DumpedBackend::Default)));
         let Some(rules) = rules else {
             return true;
@@ -174,21 +178,11 @@ fn native_tables(nft: &Ruleset, dump: &NodeDump, report: &mut ReplayReport) -> R
     }
 }
 
-/// Returns the address family of a table of iptables-nft. `None` for other tables.
-fn iptables_family(table: &Table) -> Option<Family> {
-    let ip = match table.family.as_str() {
-        "ip" => Family::V4,
-        "ip6" => Family::V6,
-        _ => return None,
-    };
-    script::Table::from_name(&table.name).map(|_| ip)
-}
-
 /// Removes the planned rules of the address families whose tables of iptables-nft are known from
 /// nftables only.
 fn clear_listed_families(namespace: &mut Namespace, native: &Ruleset, dump: &NodeDump) {
-    let families = native.tables.iter().filter_map(iptables_family);
-    for ip in families {
+    let listed = native.tables.iter().filter_map(Table::of_iptables);
+    for (ip, _) in listed {
         if dump.rules.keys().any(|(dumped, _)| *dumped == ip) {
             continue;
         }

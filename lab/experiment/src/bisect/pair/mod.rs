@@ -124,6 +124,9 @@ struct MergedNamespace {
     sets: MergedSets,
     rules: MergedIptables,
     nft_tables: MergedTables,
+    /// Whether a side creates the nftables tables first: the other side may not have the chains for
+    /// which the order matters.
+    nft_first: bool,
     ipvs: MergedServers,
     /// nfacct objects of both sides. Objects that no rule counts with have no effect.
     accounting: Vec<String>,
@@ -383,6 +386,7 @@ impl MergedNamespace {
             sets,
             rules,
             nft_tables: tables,
+            nft_first: good.nft_first || bad.nft_first,
             ipvs,
             accounting,
         })
@@ -400,6 +404,7 @@ impl MergedNamespace {
         namespace.ipset = self.sets.build(with, named).into();
         [namespace.iptables, namespace.other_iptables] = self.rules.build(with);
         namespace.nft = self.nft_tables.build(with).into();
+        namespace.nft_first = self.nft_first;
         namespace.ipvs = self.ipvs.build(with);
         namespace.ipvs_timeouts = self.ipvs.timeouts(with);
         namespace

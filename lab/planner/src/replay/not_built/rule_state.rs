@@ -65,8 +65,10 @@ pub fn report_rule_state(dump: &NodeDump, report: &mut ReplayReport) {
                     .target()
                     .is_some_and(|target| LOGGING.contains(&&*target))
         });
+        // iptables-nft and nft print the same rules, and only iptables prints the names of lists.
         let tables = dump.nft.iter().flat_map(|nft| &nft.tables);
         let rules = tables
+            .filter(|table| !dump.has_saved(table))
             .flat_map(|table| &table.chains)
             .flat_map(|chain| &chain.rules);
         let native = rules.filter(|rule| {
@@ -76,8 +78,7 @@ pub fn report_rule_state(dump: &NodeDump, report: &mut ReplayReport) {
             let mut words = rule.text.split_ascii_whitespace();
             kind.expressions.iter().any(has) && !words.any(|word| word == "log")
         });
-        // iptables-nft and nft print the same rules.
-        let count = saved.count().max(native.count());
+        let count = saved.count() + native.count();
         if count > 0 {
             let rules = count_noun(count, "rule", "rules");
             report.add_omitted(

@@ -63,9 +63,60 @@ fn replace_node_unknown_order_of_chains_is_listed() {
         let lines = lines.lines().filter(|line| line.contains("order of ip"));
         lines.map(|line| line.trim().to_owned()).collect::<Vec<_>>()
     };
-    insta::assert_snapshot!(order(&translates).join("\n"), @"the order of ip kube-proxy nat-prerouting and PREROUTING of iptables: the chain that was created last runs first, and dumps do not show it; the lab runs ip kube-proxy nat-prerouting first; on the node, rules of PREROUTING may translate destinations before that");
+    insta::assert_snapshot!(order(&translates).join("\n"), @"the order of ip kube-proxy nat-prerouting and PREROUTING of iptables: the chain that was created last runs first, and dumps do not show it; the lab runs ip kube-proxy nat-prerouting first; on the node, rules of PREROUTING of iptables may translate destinations before that");
     let other = report("-A PREROUTING -j RETURN\n-A A -p tcp -j DNAT --to-destination 10.0.0.9\n");
     assert_eq!(order(&other), Vec::<String>::new());
+}
+
+#[test]
+fn replace_node_order_of_chains_is_that_of_the_listing() {
+    let proxy = "table ip kube-proxy {\n\tchain services {\n\t}\n\tchain nat-prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t\tcounter\n\t}\n}\n";
+    let table = |chains: &[&str]| {
+        let chain = |name: &&str| {
+            match *name {
+            "PREROUTING" => "\tchain PREROUTING {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t\tcounter packets 0 bytes 0 dnat to 10.0.0.9\n\t}\n".to_owned(),
+            "POSTROUTING" => "\tchain POSTROUTING {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n\t}\n".to_owned(),
+            other => format!("\tchain {other} {{\n\t}}\n"),
+        }
+        };
+        let chains: String = chains.iter().map(chain).collect();
+        format!("table ip nat {{\n{chains}}}\n")
+    };
+    let restored = table(&["PREROUTING", "POSTROUTING", "CNI"]);
+    let later = table(&["POSTROUTING", "CNI", "PREROUTING"]);
+    let saved = "*nat\n:PREROUTING ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:CNI - [0:0]\n\
+                 -A PREROUTING -j DNAT --to-destination 10.0.0.9\nCOMMIT\n";
+    let replayed = |listing: String, saved: Option<&str>| {
+        let mut files = FILES.to_vec();
+        files.retain(|(name, _)| *name != "iptables-nft-save");
+        files.extend(saved.map(|saved| ("iptables-nft-save", saved)));
+        files.push(("nft", &listing));
+        let mut plan = plan_with_node();
+        let report = replace(&mut plan, "node-1", &parse_files(&files)).to_string();
+        let mut effects = report.lines().filter(|line| line.contains("the lab runs"));
+        let node = plan.namespace("node-1").expect("the node");
+        let tables = node.nft.state().expect("tables").tables.iter();
+        let tables: Vec<String> = tables.map(svclab_ruleset::nft::Table::full_name).collect();
+        let order = if node.nft_first {
+            "nftables"
+        } else {
+            "iptables"
+        };
+        let effect = effects.next().map(|line| line.trim().to_owned());
+        format!("{order} first, {tables:?}: {}", effect.unwrap_or_default())
+    };
+    let results = [
+        replayed(format!("{proxy}{restored}"), Some(saved)),
+        replayed(format!("{restored}{proxy}"), Some(saved)),
+        replayed(format!("{later}{proxy}"), Some(saved)),
+        replayed(format!("{later}{proxy}"), None),
+    ];
+    insta::assert_snapshot!(results.join("\n"), @r#"
+    nftables first, ["ip kube-proxy"]: 
+    iptables first, ["ip kube-proxy"]: 
+    nftables first, ["ip kube-proxy"]: the order of ip kube-proxy nat-prerouting and PREROUTING of iptables: the chain that was created last runs first, and dumps do not show it; the lab runs PREROUTING of iptables first; on the node, rules of ip kube-proxy nat-prerouting may translate destinations before that
+    nftables first, ["ip kube-proxy", "ip nat"]: the order of ip kube-proxy nat-prerouting and PREROUTING of iptables: the chain that was created last runs first, and dumps do not show it; the lab runs PREROUTING of iptables first; on the node, rules of ip kube-proxy nat-prerouting may translate destinations before that
+    "#);
 }
 
 #[test]
@@ -123,7 +174,7 @@ fn replace_node_sysctls_are_written_or_listed() {
     ");
     insta::assert_snapshot!(added_lines(&report), @r"
     4 sysctls with an effect on packets
-    replies of the next hops 10.0.0.2 on ens5, 10.0.0.254 on ens5, 10.0.0.3 on ens5, 10.5.0.254 on ens6: the dump does not show whether they exist
+    replies of the next hops 10.0.0.2 on ens5, 10.0.0.3 on ens5, 10.5.0.254 on ens6: the dump does not show whether they exist, and in the lab they reply; packets through those that do not exist are lost on the node
     `10.0.0.9 dev ens5 lladdr 02:00:00:00:00:09 PERMANENT`: the dumps do not show the link-layer address of the neighbour, so the lab has the right one; if the address is wrong, packets to the neighbour are lost on the node, but not in the lab
     1 sysctl: net.mpls.platform_labels = 100: svclab does not know the effect; packets may be handled differently
     sysctl-a:7: net.netfilter.nf_conntrack_max = 100
