@@ -15,9 +15,9 @@ fn next_hop_that_did_not_reply_has_no_neighbour() {
         let mut neighbours = node.neighbours.iter();
         let is_next_hop = neighbours.any(|one| one.address.to_string() == "10.0.0.77");
         let is_assumed = report
-            .simulated
+            .omitted
             .iter()
-            .any(|item| item.contains("10.0.0.77"));
+            .any(|item| item.description.contains("10.0.0.77"));
         (is_next_hop, is_assumed)
     };
     assert_eq!(replay("10.0.0.77 dev eth0 INCOMPLETE\n"), (false, false));
