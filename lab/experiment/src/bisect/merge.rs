@@ -46,6 +46,16 @@ impl SlotOrigin {
         }
     }
 
+    /// Whether only the good list has the item.
+    pub const fn is_only_good(self) -> bool {
+        matches!(self, Self::Good(_))
+    }
+
+    /// Whether only the bad list has the item.
+    pub const fn is_only_bad(self) -> bool {
+        matches!(self, Self::Bad(_))
+    }
+
     /// Returns the difference that decides about the item, or `None` if both lists have it.
     pub const fn difference(self) -> Option<usize> {
         match self {

@@ -258,6 +258,43 @@ fn pair_route_joins_address_of_next_hop() {
 }
 
 #[test]
+fn pair_last_address_joins_what_the_kernel_removes_with_it() {
+    let with_routes = |addresses: &[&str], routes: &[(&str, Option<&str>)]| {
+        let mut side = network_namespace(addresses, routes);
+        side.routes.iter_mut().for_each(|route| route.onlink = true);
+        plan(side)
+    };
+    let tunnel = [("10.244.2.0/24", Some("10.244.2.0"))];
+    let good = with_routes(&["10.244.1.0/32", "10.9.0.1/32"], &tunnel);
+    assert_eq!(pair(&good, &with_routes(&[], &[])).len(), 1);
+    // An address is left, so that something else removed the route.
+    assert_eq!(pair(&good, &with_routes(&["10.9.0.1/32"], &[])).len(), 2);
+    assert_eq!(pair(&good, &with_routes(&[], &tunnel)).len(), 2);
+}
+
+#[test]
+fn pair_forwarding_of_interfaces_joins_its_switch() {
+    let with_forwarding = |values: [&str; 3]| {
+        let keys = ["ip_forward", "conf.all.forwarding", "conf.eth0.forwarding"];
+        let sysctls = keys.into_iter().zip(values).map(|(key, value)| Sysctl {
+            key: format!("net.ipv4.{key}"),
+            value: value.to_owned(),
+            link: None,
+            optional: false,
+        });
+        plan(Namespace {
+            name: "node-1".to_owned(),
+            sysctls: sysctls.collect(),
+            ..Namespace::default()
+        })
+    };
+    let good = with_forwarding(["1", "1", "1"]);
+    assert_eq!(pair(&good, &with_forwarding(["0", "0", "0"])).len(), 1);
+    // Without the switch, each interface was changed by itself.
+    assert_eq!(pair(&good, &with_forwarding(["1", "0", "0"])).len(), 2);
+}
+
+#[test]
 fn pair_interface_joins_its_configuration() {
     let good = network_namespace(&["10.0.0.2/24"], &[]);
     let mut bad = good.clone();

@@ -1,14 +1,14 @@
-//! Merges interfaces, addresses, routes, neighbours and sysctls of a namespace, and joins those
-//! that depend on each other.
+//! Merges interfaces, addresses, routes, neighbours and sysctls of a namespace.
+
+mod dependents;
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
 use super::difference::Kind;
 use super::graph::{DifferenceGraph, OwnerKey, Scope};
-use crate::bisect::merge::{self, Merged, Slot};
+use crate::bisect::merge::{self, Merged};
 use svclab_model::plan::{
     Forwarding, Link, LinkKind, Mac, MultipathRoute, Namespace, Neighbour, PortSettings, Route,
     RouteKind, RoutingRule, Sysctl,
@@ -168,115 +168,6 @@ impl MergedNetwork {
         to.neighbours = self.neighbours.selected(with).cloned().collect();
         to.forwarding = self.forwarding.selected(with).cloned().collect();
         to.sysctls = self.sysctls.selected(with).cloned().collect();
-    }
-
-    fn join_dependent(&self, graph: &mut DifferenceGraph) {
-        for link in &self.links.slots {
-            if let Some(difference) = link.origin.difference() {
-                let dependents = self.differences_on(&link.item.name);
-                for dependent in dependents {
-                    graph.join(difference, dependent);
-                }
-            }
-        }
-        for route in &self.routes.slots {
-            let difference = route.origin.difference();
-            for gate in [
-                route.item.via.filter(|_| !route.item.onlink),
-                route.item.source,
-            ]
-            .into_iter()
-            .flatten()
-            {
-                let Some(providers) = self.providers(&route.item, gate) else {
-                    continue;
-                };
-                // A route of both sides may use one address in good and another in bad.
-                graph.join_all(difference.into_iter().chain(providers));
-            }
-        }
-    }
-
-    /// Returns all differences of objects that belong to an interface.
-    fn differences_on(&self, link: &str) -> Vec<usize> {
-        let mut differences = Vec::new();
-        let mut take = |from: merge::SlotOrigin| differences.extend(from.difference());
-        for (name, addresses) in &self.addresses {
-            if name == link {
-                addresses.slots.iter().for_each(|slot| take(slot.origin));
-            }
-        }
-        let is_on = |dev: &str| dev == link;
-        self.ports
-            .slots
-            .iter()
-            .filter(|slot| is_on(&slot.item.0))
-            .for_each(|slot| take(slot.origin));
-        self.routes
-            .slots
-            .iter()
-            .filter(|slot| is_on(&slot.item.dev))
-            .for_each(|slot| take(slot.origin));
-        self.multipath_routes
-            .slots
-            .iter()
-            .filter(|slot| slot.item.next_hops.iter().any(|hop| is_on(&hop.dev)))
-            .for_each(|slot| take(slot.origin));
-        self.removed_routes
-            .slots
-            .iter()
-            .filter(|slot| is_on(&slot.item.1))
-            .for_each(|slot| take(slot.origin));
-        self.neighbours
-            .slots
-            .iter()
-            .filter(|slot| is_on(&slot.item.dev))
-            .for_each(|slot| take(slot.origin));
-        self.forwarding
-            .slots
-            .iter()
-            .filter(|slot| is_on(&slot.item.dev))
-            .for_each(|slot| take(slot.origin));
-        self.sysctls
-            .slots
-            .iter()
-            .filter(|slot| slot.item.link.as_deref() == Some(link))
-            .for_each(|slot| take(slot.origin));
-        for Slot { item, origin: from } in &self.links.slots {
-            let over = matches!(&item.kind, LinkKind::Vxlan { dev, .. } if dev == link);
-            if over || item.bridge.as_deref() == Some(link) {
-                take(*from);
-            }
-        }
-        differences
-    }
-
-    /// Returns the differences that provide the address that a route needs as next hop or source.
-    /// Returns `None` if an object of both sides provides it.
-    fn providers(&self, route: &Route, needed: IpAddr) -> Option<Vec<usize>> {
-        let mut differences = Vec::new();
-        let is_source = route.source == Some(needed);
-        for (link, addresses) in &self.addresses {
-            for slot in &addresses.slots {
-                let holds = if is_source {
-                    slot.item.ip() == needed
-                } else {
-                    *link == route.dev && slot.item.contains(needed)
-                };
-                if holds {
-                    differences.push(slot.origin.difference()?);
-                }
-            }
-        }
-        for slot in self.routes.slots.iter().filter(|_| !is_source) {
-            let on_link = slot.item.via.is_none()
-                && slot.item.dev == route.dev
-                && slot.item.to.contains(needed);
-            if on_link && slot.item.to != route.to {
-                differences.push(slot.origin.difference()?);
-            }
-        }
-        Some(differences)
     }
 }
 
