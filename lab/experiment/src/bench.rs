@@ -14,8 +14,9 @@ use tokio::time::sleep;
 
 use crate::idle_labs::IdleLabs;
 use svclab_model::evidence::Evidence;
-use svclab_model::plan::Plan;
+use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::delta::diff;
+use svclab_ruleset::iptables::script::IptablesScript;
 use svclab_runner::kernel::{Agent, KernelError, RunCount, Session};
 use svclab_runner::run::execute::pool::{Pool, Room};
 
@@ -225,11 +226,14 @@ impl RunningLab {
         let Ok(delta) = diff(&self.plan, plan) else {
             return Ok(None);
         };
+        // Packets of an earlier trial must not affect the result.
+        if plan.namespaces.iter().any(remembers_packets) {
+            return Ok(None);
+        }
         let changing = async {
             if !delta.is_empty() {
                 self.session.change(delta).await?;
             }
-            // Conntrack entries of an earlier trial must not affect the result.
             self.session.reset_connections().await
         };
         match changing.await {
@@ -258,6 +262,36 @@ impl RunningLab {
         }
         probing.await
     }
+}
+
+/// Matches, targets and statements whose limits, counts and entries only a new lab resets.
+const REMEMBERING: [&str; 8] = [
+    "-j SET ",
+    "-m limit ",
+    "-m hashlimit ",
+    "-m quota ",
+    "--mode nth ",
+    "limit rate ",
+    "quota ",
+    "numgen inc ",
+];
+
+/// Whether a namespace has rules that decide by earlier packets and that cannot be reset. Input that
+/// cannot be parsed has none: it cannot be changed in place.
+fn remembers_packets(namespace: &Namespace) -> bool {
+    let remembers = |rule: &str| REMEMBERING.iter().any(|words| rule.contains(words));
+    let inputs = namespace
+        .iptables_rules()
+        .flat_map(|rules| [&rules.v4, &rules.v6]);
+    let tables = inputs
+        .filter_map(|input| input.state().ok())
+        .flat_map(IptablesScript::tables);
+    let mut commands = tables.flat_map(|(_, table)| &table.commands);
+    let tables = namespace.nft.state().into_iter();
+    let tables = tables.flat_map(|ruleset| &ruleset.tables);
+    let chains = tables.flat_map(|table| &table.chains);
+    let mut rules = chains.flat_map(|chain| &chain.rules);
+    commands.any(|command| remembers(&command.rule)) || rules.any(|rule| remembers(&rule.text))
 }
 
 /// Builds a new lab and runs its probes several times.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::lab::{RunningLab, begin};
-use crate::net::netfilter::{accounting, conntrack};
+use crate::net::netfilter::{accounting, conntrack, recent};
 use crate::net::netlink::{self, NamespaceNetlink};
 use crate::net::{ipvs, sysctl};
 use crate::rules;
@@ -95,6 +95,7 @@ impl RunningLab {
         begin(step, "reset its connection state").await;
         for (name, ns) in &self.namespaces {
             conntrack::delete_all(ns, name)?;
+            recent::delete_all(ns, name)?;
         }
         for namespace in &self.plan.namespaces {
             let ns = &self.namespaces[&namespace.name];
