@@ -94,6 +94,8 @@ pub struct JudgedCase<'a> {
     pub row: &'a Row,
     /// Index of the expectations in the lab's list, from 0.
     pub row_index: usize,
+    /// Nodes that dumps replace. They may lack interfaces and addresses that expectations name.
+    pub replaced_nodes: Vec<&'a str>,
 }
 
 /// Judge of one case, with all names in its expectations resolved.

@@ -347,7 +347,14 @@ impl Prepared {
             spec: &self.case.spec,
             row,
             row_index: self.case.row,
+            replaced_nodes: self.replaced_nodes().collect(),
         }
+    }
+
+    /// Returns the names of the nodes that dumps replace.
+    pub fn replaced_nodes(&self) -> impl Iterator<Item = &str> {
+        let reports = self.replay_reports.iter();
+        reports.map(|report| report.node.as_str())
     }
 }
 
