@@ -48,10 +48,12 @@ pub(super) fn has_manual_changes(plan: &Plan) -> bool {
 }
 
 /// Returns the case with the state of its nodes after the manual commands, or why this state cannot
-/// be read. `None` if the case has no commands.
+/// be read. `None` if the case has no commands. With `after_probes`, the probes run before: some
+/// state only shows then, such as next hops that do not reply.
 pub(super) async fn freeze_manual_changes(
     prepared: &Prepared,
     pool: &Pool,
+    after_probes: bool,
 ) -> Option<Result<Prepared, UnreadState>> {
     let plan = &prepared.plan;
     let nodes = nodes_with_commands(plan);
@@ -59,7 +61,7 @@ pub(super) async fn freeze_manual_changes(
         return None;
     }
     let frozen = if has_manual_changes(plan) {
-        freeze_nodes(prepared, pool, &nodes).await
+        freeze_nodes(prepared, pool, &nodes, after_probes).await
     } else {
         Err("later steps of the case change it".to_owned())
     };
@@ -88,12 +90,16 @@ async fn freeze_nodes(
     prepared: &Prepared,
     pool: &Pool,
     nodes: &BTreeSet<&str>,
+    after_probes: bool,
 ) -> Result<Prepared, String> {
     let plan = &prepared.plan;
     let to_reason = |error: KernelError| error.to_string();
     let _room = pool.acquire_room(plan).await;
     let agent = pool.agent().await.map_err(to_reason)?;
     let mut session = agent.build(plan.clone()).await.map_err(to_reason)?;
+    if after_probes {
+        session.probe().await.map_err(to_reason)?;
+    }
     let mut frozen = prepared.clone();
     for node in nodes {
         let dump = read_node(&mut session, node).await;

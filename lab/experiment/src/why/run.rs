@@ -69,10 +69,10 @@ async fn examine_case(
         if !search.finding.is_healthy() {
             search.try_single().await?;
             if !search.finding.is_answered() {
-                search.try_rewrites().await?;
+                search.restore_jointly().await?;
             }
             if !search.finding.is_answered() {
-                search.restore_jointly().await?;
+                search.try_rewrites().await?;
             }
             if !search.finding.is_answered() {
                 search.try_pairs().await?;

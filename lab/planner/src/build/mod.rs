@@ -22,6 +22,7 @@ pub use probes::plan_probe;
 pub use rules::SOURCE_CHECK;
 pub use rules::kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
 pub use rules::regenerate::{RestartError, regenerate_kube_proxy_rules};
+pub use rules::restart_flannel::restart_flanneld;
 use stages::clusters::StageCluster;
 use topology::Topology;
 use topology::disabled_ipv6::remove_disabled_ipv6;

@@ -373,6 +373,12 @@ impl ProposedChange {
         }
     }
 
+    /// Whether flanneld writes its rules again because of the change.
+    #[must_use]
+    pub const fn restarts_flanneld(&self) -> bool {
+        matches!(self, Self::FlannelMasquerade | Self::FlannelNetwork { .. })
+    }
+
     /// Whether the change concerns the state of a node, and not the lab or the configuration of a
     /// component. Such a change is made by commands on the node.
     #[must_use]

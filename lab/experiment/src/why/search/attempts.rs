@@ -3,13 +3,13 @@
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::{Search, dumped_nodes};
+use super::Search;
 use crate::Progress;
 use crate::bench::{LabChoice, LabOrigin};
 use crate::why::change::{ChangeError, ProposedChange};
 use crate::why::finding::{ChangeResult, DescribedChange, Fix, TriedChanges, TypedCommand};
 use crate::why::success::{compare_counts, keep_minimal, worse_result};
-use svclab_planner::build::regenerate_kube_proxy_rules;
+use svclab_planner::build::{regenerate_kube_proxy_rules, restart_flanneld};
 use svclab_planner::print::commands_between;
 use svclab_runner::kernel::KernelError;
 use svclab_runner::results::RunError;
@@ -182,10 +182,15 @@ impl Search<'_> {
         } else {
             self.prepared.as_ref().clone()
         };
-        // A dump contains the rules that kube-proxy wrote before the change.
-        for node in dumped_nodes(&prepared).collect::<Vec<_>>() {
+        // A dump contains the rules that components wrote before the change.
+        let nodes: Vec<String> = prepared.replaced_nodes().map(str::to_owned).collect();
+        for node in nodes {
             if changes.iter().any(|change| change.restarts(&node)) {
                 regenerate_kube_proxy_rules(&mut prepared.plan, &prepared.cluster, &node)
+                    .map_err(|why| why.to_string())?;
+            }
+            if changes.iter().any(ProposedChange::restarts_flanneld) {
+                restart_flanneld(&mut prepared.plan, &prepared.cluster, &node)
                     .map_err(|why| why.to_string())?;
             }
         }

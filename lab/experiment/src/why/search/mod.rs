@@ -109,7 +109,7 @@ impl<'a> Search<'a> {
         let unexamined = incomplete.filter(|probe| !search.is_examined(probe));
         search.finding.unexamined = unexamined.map(str::to_owned).collect();
         if !search.finding.is_healthy() {
-            let frozen = search.freeze().await;
+            let frozen = Box::pin(search.freeze()).await;
             search.components = ComponentState::new(request);
             search.collect_candidates(&frozen.unwrap_or(evidence));
             search.check_restorations().await.map_err(to_run_error)?;
@@ -121,29 +121,31 @@ impl<'a> Search<'a> {
     /// with this state. Returns the evidence of the case with this state.
     /// A state that cannot be read or built again is no error of the case: the finding names it.
     async fn freeze(&mut self) -> Option<Evidence> {
-        let pool = self.labs.pool;
-        let prepared = &self.request.prepared;
-        let frozen = match freeze_manual_changes(prepared, pool).await? {
-            Ok(frozen) => frozen,
-            Err(unread) => {
-                self.finding.unread = Some(unread);
-                return None;
-            }
-        };
-        let run = self.labs.run(&frozen, true, LabChoice::Any).await;
-        let reason = match run {
-            Ok((evidence, _)) => {
-                self.finding.runs += 1;
-                if self.fails_alike(&evidence) {
-                    self.prepared = Cow::Owned(frozen);
-                    return Some(evidence);
+        let mut reason = None;
+        for after_probes in [false, true] {
+            let prepared = &self.request.prepared;
+            let frozen = freeze_manual_changes(prepared, self.labs.pool, after_probes).await?;
+            let frozen = match frozen {
+                Ok(frozen) => frozen,
+                Err(unread) => {
+                    reason = Some(unread);
+                    break;
                 }
-                "in a lab with this state, not all probes fail that fail after the commands"
-                    .to_owned()
-            }
-            Err(error) => format!("a lab with this state cannot be run: {error}"),
-        };
-        self.finding.unread = Some(UnreadState::new(&prepared.plan, reason));
+            };
+            let differs = match self.labs.run(&frozen, true, LabChoice::Any).await {
+                Ok((evidence, _)) => {
+                    self.finding.runs += 1;
+                    if self.fails_alike(&evidence) {
+                        self.prepared = Cow::Owned(frozen);
+                        return Some(evidence);
+                    }
+                    "a lab with this state does not fail in the same way".to_owned()
+                }
+                Err(error) => format!("a lab with this state cannot be run: {error}"),
+            };
+            reason = Some(UnreadState::new(&prepared.plan, differs));
+        }
+        self.finding.unread = reason;
         None
     }
 
@@ -329,8 +331,11 @@ impl<'a> Search<'a> {
         let mut each = [likely, others].concat();
         // A change of a flag or a policy also rewrites the rules of a dumped node. The restart alone
         // shows whether the change matters.
-        let nodes = dumped_nodes(&self.request.prepared);
-        each.extend(nodes.map(|node| vec![ProposedChange::RestartProxy { node }]));
+        let nodes = self.request.prepared.replaced_nodes();
+        each.extend(nodes.map(|node| {
+            let node = node.to_owned();
+            vec![ProposedChange::RestartProxy { node }]
+        }));
         self.try_all(each).await
     }
 
@@ -382,10 +387,4 @@ fn without_duplicates(changes: Vec<ProposedChange>) -> Vec<ProposedChange> {
         }
     }
     kept
-}
-
-/// Returns the names of the nodes that dumps replace.
-fn dumped_nodes(prepared: &Prepared) -> impl Iterator<Item = String> + '_ {
-    let reports = prepared.replay_reports.iter();
-    reports.map(|report| report.node.clone())
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod kube_proxy_only;
 pub(crate) mod regenerate;
+pub(crate) mod restart_flannel;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::build::rules::kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
 use crate::cluster::Cluster;
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan};
+use svclab_rules::flannel::FlannelError;
 use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_rules::kube_proxy::{KubeProxyError, Mode, Objects};
 use svclab_ruleset::input::Input;
@@ -30,7 +31,7 @@ const SERVICE_CHAIN_PREFIXES: [&str; 6] = [
     "KUBE-EXT-",
 ];
 
-/// Reason why the rules of kube-proxy cannot be regenerated.
+/// Reason why the rules of a component cannot be generated again.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RestartError {
     /// The node does not exist.
@@ -45,6 +46,9 @@ pub enum RestartError {
     /// kube-proxy does not generate rules for these objects.
     #[error(transparent)]
     Proxy(#[from] KubeProxyError),
+    /// flanneld does not start with these flags.
+    #[error(transparent)]
+    Flannel(#[from] FlannelError),
     /// The existing rules cannot be parsed.
     #[error("cannot parse the rules or sets of {0}")]
     Unreadable(String),

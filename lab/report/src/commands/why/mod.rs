@@ -128,7 +128,7 @@ fn render_finding(finding: &Finding, verbose: bool, width: usize) -> String {
             );
         }
     }
-    for unread in &finding.unread {
+    if let Some(unread) = &finding.unread {
         push_wrapped(&mut text, "", &describe_unread(unread), width);
     }
     push_unexamined(&mut text, &finding.unexamined);

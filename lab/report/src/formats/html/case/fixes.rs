@@ -79,7 +79,7 @@ fn render_fix(fix: &Fix) -> Markup {
 fn render_useless(additions: &CaseAdditions) -> Markup {
     let (useless, untried) = (&additions.useless_changes, additions.untried_pairs);
     html! {
-        @for unread in &additions.unread { dd.note { (printable(&describe_unread(unread))) } }
+        @if let Some(unread) = &additions.unread { dd.note { (printable(&describe_unread(unread))) } }
         @if !useless.is_empty() || untried > 0 {
             dd {
                 details.useless {
