@@ -143,9 +143,12 @@ pub(super) fn build_hop<'e>(
     };
     let is_untouched = |step: &RuleMatch| step.dropped || step.is_untracking();
     let delivered = last.is_none_or(|last| !last.out) && !matches.iter().any(is_untouched);
+    // A later SYN may have created the entry: rules gave another destination to this packet.
+    let is_of_other =
+        |entry: AddressPair| ![before.destination, entry.destination].contains(&after.destination);
     let after = match connections.rewritten(namespace, before) {
         // On delivery to a socket, conntrack also rewrites the packet after the last rule.
-        Some(conntrack_flow) if delivered => conntrack_flow,
+        Some(conntrack_flow) if delivered && !is_of_other(conntrack_flow) => conntrack_flow,
         _ => after,
     };
     // A rule with a random map reports no entry; the rewritten destination shows which was chosen.

@@ -3,10 +3,11 @@
 use super::*;
 use svclab_model::evidence::trace::TracePoint;
 use svclab_model::evidence::{
-    Attempt, Direction, DropEvidence, DroppedPacket, Packet, StageEvidence, TraceEvent, Verdict,
+    AddressPair, Attempt, ConntrackEntry, Direction, DropEvidence, DroppedPacket, Packet,
+    SavedRules, StageEvidence, TraceEvent, Verdict,
 };
 use svclab_model::plan::{
-    Lifetime, Link, LinkKind, Namespace, Plan, PortSettings, Probe, ProbeProtocol, Target,
+    Backend, Lifetime, Link, LinkKind, Namespace, Plan, PortSettings, Probe, ProbeProtocol, Target,
 };
 
 const NODE: &str = "node-1";
@@ -129,6 +130,51 @@ fn header_of_last_capture_is_kept() {
     };
     assert_eq!(packet.header, Some(header));
     assert_eq!(packet.end, PathEnd::NotReceived);
+}
+
+#[test]
+fn dropped_packet_has_destination_of_its_own_rule() {
+    let mut evidence = evidence(Direction::In, &["XFRM_POLICY"]);
+    evidence.rules = vec![SavedRules {
+        namespace: NODE.to_owned(),
+        backend: Backend::Nft,
+        ip_version: 4,
+        text: "*nat\n:PREROUTING ACCEPT [0:0]\n\
+               [1:40] -A PREROUTING -p tcp -j DNAT --to-destination 10.0.0.7:8080\nCOMMIT\n"
+            .to_owned(),
+    }];
+    evidence.trace = vec![TraceEvent {
+        namespace: NODE.to_owned(),
+        backend: Backend::Nft,
+        trace_id: 5,
+        packet: Some(syn()),
+        ip_version: 4,
+        input: Some("eth0".to_owned()),
+        output: None,
+        mark: 0,
+        table: "nat".to_owned(),
+        inet: false,
+        chain: "PREROUTING".to_owned(),
+        point: TracePoint::Rule(1),
+        verdict: None,
+    }];
+    let pair = |source: &str, destination: &str| AddressPair {
+        source: source.parse().unwrap(),
+        destination: destination.parse().unwrap(),
+    };
+    evidence.conntrack = vec![ConntrackEntry {
+        namespace: NODE.to_owned(),
+        protocol: 6,
+        original: pair("10.0.0.1:4000", "10.0.0.2:80"),
+        reply: pair("10.0.0.9:8080", "10.0.0.1:4000"),
+        mark: 0,
+        status: 0,
+        state: None,
+        expires: None,
+    }];
+    let packet = only_packet(&evidence);
+    assert_eq!(packet.end, dropped("XFRM_POLICY"));
+    assert_eq!(packet.hops[0].after, pair("10.0.0.1:4000", "10.0.0.7:8080"));
 }
 
 /// A frame that carries another one through a VXLAN tunnel from 192.0.2.1 to 192.0.2.2.
