@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use svclab_model::plan::MaxWait;
 use svclab_runner::run::{Prepared, prepare, select_labs};
 
 use crate::topologies;
 
 /// Wait of the labs' probes, as in `svclab run`.
-const MAX_WAIT: Duration = Duration::from_secs(3);
+const MAX_WAIT: Duration = MaxWait::SETTLED.limit;
 
 /// Prepares a case of a shipped lab.
 pub fn prepare_case(name: &str) -> Prepared {

@@ -122,10 +122,14 @@ pub struct MaxWait {
 }
 
 impl MaxWait {
-    /// Waits for at most two retransmissions of a TCP segment, and less if the evidence proves that
-    /// no answer can arrive.
+    /// Waits for the first retransmissions of a TCP segment, and less if the evidence proves that no
+    /// answer can arrive.
+    ///
+    /// The time lies between the time after which the kernel reports a neighbour that does not answer,
+    /// 3 s (Linux v6.12, `net/ipv4/arp.c`, `arp_tbl`: 3 requests, 1 s apart), and the SYN that follows
+    /// at 4 s or later. At 3 s exactly, the load of the machine would decide which comes first.
     pub const SETTLED: Self = Self {
-        limit: Duration::from_secs(3),
+        limit: Duration::from_millis(3500),
         settle: true,
     };
 

@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use svclab_model::plan::Probe;
+use svclab_model::plan::{MaxWait, Probe};
 
 /// Minimum time to wait for an answer in a narrowing trial.
 const MIN_WAIT: Duration = Duration::from_millis(150);
 
 /// Time to wait for an answer that does not arrive in a trial that verifies a result, and the maximum
-/// in a narrowing trial. It lies between the time after which the kernel reports a neighbour that does
-/// not answer, 3 s (Linux v6.12, `net/ipv4/arp.c`, `arp_tbl`: 3 requests, 1 s apart), and the SYN that
-/// follows at 4 s or later. At 3 s exactly, the load of the machine would decide which comes first.
-const FULL_WAIT: Duration = Duration::from_millis(3500);
+/// in a narrowing trial.
+const FULL_WAIT: Duration = MaxWait::SETTLED.limit;
 
 /// Factor between the slowest answer seen and the time to wait for an answer.
 const WAIT_FACTOR: u32 = 20;

@@ -53,7 +53,7 @@ pub(crate) struct ReplayArguments {
     #[arg(long)]
     pub(crate) allow_outside: bool,
     /// Maximum wait for an answer
-    #[arg(long = "max-wait", alias = "patience", default_value = "3s", value_parser = parse_wait_duration, value_name = "DURATION")]
+    #[arg(long = "max-wait", alias = "patience", default_value = "3500ms", value_parser = parse_wait_duration, value_name = "DURATION")]
     pub(crate) max_wait: Duration,
     /// Format of the result
     #[arg(long, value_enum, default_value = "human")]

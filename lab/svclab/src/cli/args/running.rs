@@ -132,7 +132,7 @@ pub(crate) struct ProbeArguments {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) connections: u32,
     /// Maximum wait for an answer
-    #[arg(long = "max-wait", alias = "patience", default_value = "3s", value_parser = parse_wait_duration, value_name = "DURATION")]
+    #[arg(long = "max-wait", alias = "patience", default_value = "3500ms", value_parser = parse_wait_duration, value_name = "DURATION")]
     pub(crate) max_wait: Duration,
     /// Collect full evidence and explain where the packets went and why
     #[arg(long)]

@@ -48,7 +48,7 @@ pub(crate) struct Selection {
     #[command(flatten)]
     pub(crate) source: LabSource,
     /// Maximum wait for an answer, for probes without their own: a duration such as 8s, or
-    /// `settled`. With `settled`, probes wait 3 s; where a timeout is expected, only until the
+    /// `settled`. With `settled`, probes wait 3.5 s; where a timeout is expected, only until the
     /// evidence proves that no answer can arrive
     #[arg(long = "max-wait", alias = "patience", default_value_t = MaxWait::SETTLED, value_parser = parse_max_wait, value_name = "settled|DURATION")]
     pub(crate) max_wait: MaxWait,
