@@ -64,6 +64,7 @@ pub(super) const KINDS: [Kind; 14] = [
         let culprit = Culprit::field("fabric", &["routes", "203.0.113.64/26"]);
         // A route to the address of the failing probe is as good.
         let culprit = culprit.or_exact(["addFabricRoute 203.0.113.71*"]);
+        let culprit = culprit.or_exact(["203.0.113.71*", "*fabric.routes"]);
         Ok(fabric(&json!({"routes": []}), culprit))
     }),
     kind("balancer-without-backend", AREA, Mode::ALL, |_| {
@@ -99,12 +100,16 @@ pub(super) fn patched(document: &str, merge: &Value, summary: &str, culprit: Cul
 /// Changes fields of a component of the lab.
 fn lab(component: &str, names: &[&str], fields: &Value) -> Fault {
     let merge = json!({"spec": {component: fields}});
-    patched(
-        "Lab",
-        &merge,
-        &format!("{component}: {fields}"),
-        Culprit::field(component, names),
-    )
+    // A cure names the flag of the program.
+    let program = match component {
+        "kubeProxy" => "kube-proxy",
+        _ => "flanneld",
+    };
+    let mut culprit = Culprit::field(component, names);
+    for name in names {
+        culprit = culprit.or_exact([program, &format!("*{name}")]);
+    }
+    patched("Lab", &merge, &format!("{component}: {fields}"), culprit)
 }
 
 /// Changes fields of the network between the nodes.

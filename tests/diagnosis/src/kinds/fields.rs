@@ -255,6 +255,8 @@ fn pod_labels(draw: &mut Draw<'_>) -> Drawn {
     let object = server(draw)?;
     let owner = name(&object);
     let culprit = Culprit::field(&owner, &["labels", "no endpoints"]);
+    let culprit = culprit.or_exact([&format!("label the pod {owner}")]);
+    let address = pod_address(&object);
     let merge = json!({"metadata": {"labels": {"app": "other"}}});
     Ok(patched(
         &format!("Pod/{owner}"),
@@ -262,7 +264,7 @@ fn pod_labels(draw: &mut Draw<'_>) -> Drawn {
         &format!("Pod {owner}: other label"),
         culprit,
     )
-    .in_rules(&[pod_address(&object)]))
+    .in_rules(&[address, &format!("*{address}")]))
 }
 
 fn not_ready(draw: &mut Draw<'_>) -> Drawn {
