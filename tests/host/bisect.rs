@@ -3,7 +3,9 @@
 
 use svclab_experiment::bisect::{Bisection, Pair, Task, Unexamined, find, parallel_labs};
 use svclab_runner::kernel::Host;
-use svclab_test_support::planted::{Culprit, Planted, Random, generate_pair, lab};
+use svclab_test_support::planted::{
+    Culprit, Planted, Random, generate_pair, lab, with_forward_rules,
+};
 use svclab_test_support::programs::agent;
 use svclab_test_support::{block_on, ordinary_or_full};
 
@@ -100,4 +102,27 @@ planted! {
     bisect_mark_and_drop_rule_are_found: MarkAndDrop,
     bisect_set_entry_and_its_rule_are_found: EntryAndRule,
     bisect_jump_and_rule_in_its_chain_are_found: JumpAndRule,
+}
+
+/// Earlier trials must not affect a trial: their packets would match the rule that checks for
+/// remembered addresses.
+#[test]
+fn bisect_rule_that_remembers_addresses_is_found() {
+    let to_web = "-d 10.244.2.10/32 -p tcp -m tcp --dport 8080";
+    let check = format!("{to_web} -m recent --rcheck --name SEEN --rsource -j ACCEPT");
+    let remember = format!("{to_web} -m recent --set --name SEEN --rsource -j ACCEPT");
+    let drop = format!("{to_web} -j DROP");
+    let lab = lab();
+    let planted = Planted {
+        good: with_forward_rules(&lab, &[&check, &remember, &drop]),
+        bad: with_forward_rules(&lab, &[&drop]),
+        culprits: Vec::new(),
+    };
+    let found = find_culprits(&planted);
+    let culprits = [
+        difference_texts(&found.breaks),
+        difference_texts(&found.fixes),
+    ];
+    let is_culprit = |texts: &Vec<String>| texts.len() == 1 && texts[0].contains("--set");
+    assert!(culprits.iter().all(is_culprit), "{found:#?}");
 }

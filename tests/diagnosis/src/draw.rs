@@ -90,6 +90,7 @@ pub(crate) fn commands(node: &str, commands: &[String], culprits: Vec<Culprit>) 
         },
         culprits,
         in_dumps: true,
+        only_compared: false,
     }
 }
 

@@ -14,12 +14,21 @@ pub(crate) struct Fault {
     pub(crate) culprits: Vec<Culprit>,
     /// Whether the state of a node shows the fault, so that dumps contain it.
     pub(crate) in_dumps: bool,
+    /// Whether only a comparison with a healthy dump shows the fault.
+    pub(crate) only_compared: bool,
 }
 
 impl Fault {
     /// States that no dump of a node contains the fault.
     pub(crate) fn outside_dumps(mut self) -> Self {
         self.in_dumps = false;
+        self
+    }
+
+    /// States that only a comparison with a healthy dump shows the fault: the state by itself may be
+    /// right.
+    pub(crate) fn only_in_comparison(mut self) -> Self {
+        self.only_compared = true;
         self
     }
 

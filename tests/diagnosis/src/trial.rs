@@ -297,6 +297,10 @@ impl Bench {
             if !in_dumps && matches!(command, Command::Diff | Command::WhyDump) {
                 continue;
             }
+            let only_compared = faults.iter().any(|fault| fault.only_compared);
+            if only_compared && matches!(command, Command::Replay | Command::WhyDump) {
+                continue;
+            }
             let scored = self
                 .ask(*command, &subject, &faults)
                 .map_err(|error| error.to_string())?;

@@ -147,6 +147,16 @@ impl Node {
         &mut found.expect("a table").1
     }
 
+    fn insert_forward_rules(&mut self, rules: &[&str]) {
+        let filter = self.table("filter");
+        let at = filter
+            .iter()
+            .position(|line| line.contains(" FORWARD "))
+            .expect("a rule");
+        let rules = rules.iter().map(|rule| format!("-A FORWARD {rule}"));
+        filter.splice(at..at, rules);
+    }
+
     fn into_plan(mut self, plan: &Plan) -> Plan {
         let mut text = String::new();
         for (table, lines) in &self.rules {
@@ -165,6 +175,13 @@ impl Node {
         *slot.expect("a node") = self.namespace;
         plan
     }
+}
+
+/// Returns the lab with rules at the top of the FORWARD chain of node-1.
+pub fn with_forward_rules(lab: &Plan, rules: &[&str]) -> Plan {
+    let mut node = Node::from_plan(lab);
+    node.insert_forward_rules(rules);
+    node.into_plan(lab)
 }
 
 /// Generates a pair with a culprit of that kind.
@@ -274,14 +291,7 @@ fn random_position(lines: &[String], chain: &str, random: &mut Random) -> usize 
 /// Breaks the connection on the bad side. Returns the texts of the differences.
 fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> Vec<String> {
     let drop = format!("-d {WEB}/32 -p tcp -m tcp --dport 8080 -j DROP");
-    let forward = |side: &mut Node, rule: &str| {
-        let filter = side.table("filter");
-        let at = filter
-            .iter()
-            .position(|line| line.contains(" FORWARD "))
-            .expect("a rule");
-        filter.insert(at, format!("-A FORWARD {rule}"));
-    };
+    let forward = |side: &mut Node, rule: &str| side.insert_forward_rules(&[rule]);
     match culprit {
         Culprit::Rule => {
             forward(bad, &drop);

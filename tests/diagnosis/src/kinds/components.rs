@@ -94,6 +94,7 @@ pub(super) fn patched(document: &str, merge: &Value, summary: &str, culprit: Cul
         change: Change::Patches(vec![json!({"patch": document, "merge": merge})]),
         culprits: vec![culprit],
         in_dumps: true,
+        only_compared: false,
     }
 }
 

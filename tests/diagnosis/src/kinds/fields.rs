@@ -308,5 +308,6 @@ fn slice_address(draw: &mut Draw<'_>) -> Drawn {
                 .or_exact([&wrong, "EndpointSlice"]),
         ],
         in_dumps: true,
+        only_compared: false,
     })
 }
