@@ -54,7 +54,8 @@ pub(super) struct Symptom {
     pub(super) good_outcomes: Outcomes,
     /// Number of connections per trial.
     pub(super) connections: u32,
-    /// Minimum number of connections with an outcome of `outcomes` that makes a trial bad.
+    /// Minimum number of connections with an outcome of `outcomes` that makes a trial bad if chance
+    /// decides about the outcomes.
     pub(super) threshold: u32,
     /// Probability that one trial is classified wrongly.
     pub(super) error_probability: f64,
@@ -178,6 +179,18 @@ impl Symptom {
         })
     }
 
+    /// Returns the maximum number of connections with the symptom in a good trial, and the minimum in
+    /// a bad one. Without randomness, a trial between both sides, such as one in which one of two
+    /// endpoints fails, is like neither; a few connections lost on a busy machine prove nothing.
+    fn limits(&self) -> (u64, u64) {
+        let threshold = u64::from(self.threshold);
+        if !self.is_deterministic {
+            return (threshold.saturating_sub(1), threshold);
+        }
+        let few = u64::from(self.connections) / 5;
+        (few, u64::from(self.connections) - few)
+    }
+
     pub(super) fn classify(&self, tally: &Tally) -> TrialClass {
         let (mut shown, mut unknown) = (0, 0);
         for (outcome, count) in self.level.reduce(tally) {
@@ -188,9 +201,10 @@ impl Symptom {
                 unknown += count;
             }
         }
-        if shown >= u64::from(self.threshold) {
+        let (max_good, min_bad) = self.limits();
+        if shown >= min_bad {
             TrialClass::Bad
-        } else if shown + unknown < u64::from(self.threshold) {
+        } else if shown + unknown <= max_good {
             TrialClass::Good
         } else {
             TrialClass::Neither
@@ -265,6 +279,12 @@ mod tests {
         );
         // A single connection lost on a busy machine proves nothing.
         assert_eq!(symptom.classify(&tally(count - 1, 1)), TrialClass::Good);
+        // Half of the connections are like neither side.
+        let half = count / 2;
+        for shown in [half - 3, half, half + 3] {
+            let mixed = symptom.classify(&tally(count - shown, shown));
+            assert_eq!(mixed, TrialClass::Neither, "{shown} of {count}");
+        }
         assert!(symptom.total_error_probability(20) <= 1e-3);
     }
 
