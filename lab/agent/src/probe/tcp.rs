@@ -1,6 +1,7 @@
 //! Runs a TCP exchange: connects, sends a request, and reads the server's answer.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
@@ -109,16 +110,24 @@ pub(crate) async fn wait_for_handshake(
     };
     match (answered.unwrap_or(AnsweredSyn::InTime), result) {
         (AnsweredSyn::InTime, ended) => ended.map_err(failed),
-        (AnsweredSyn::Late, _) => Err(ExchangeResult::without_answer(
-            Verdict::Timeout,
-            local,
-            None,
-        )),
+        (AnsweredSyn::Late, _) => Err(timed_out(local)),
+        // An ICMP error ends the connection as soon as it arrives (Linux v6.12, `net/ipv4/tcp_ipv4.c`,
+        // `tcp_v4_err`), which was after the last SYN: within the limit, no SYN got one. The kernel
+        // limits the rate of ICMP errors, and sends that of a silent neighbour after 3 s.
+        (AnsweredSyn::Unknown, Err(error))
+            if verdict_from_error(&error) == Verdict::Unreachable =>
+        {
+            Err(timed_out(local))
+        }
         (AnsweredSyn::Unknown, _) => Err(ExchangeResult {
             unreliable: Some(UnreliableReason::Late),
-            ..ExchangeResult::without_answer(Verdict::Timeout, local, None)
+            ..timed_out(local)
         }),
     }
+}
+
+fn timed_out(local: Option<SocketAddr>) -> ExchangeResult {
+    ExchangeResult::without_answer(Verdict::Timeout, local, None)
 }
 
 /// Sends a request and reads the answer.
