@@ -275,10 +275,7 @@ fn check_component_requirements(spec: &LabSpec, nodes: &[Node], problems: &mut V
     }
     for node in nodes {
         let document = || DocumentRef::object(ObjectKind::Node, "", &node.name);
-        let cidr = node.pod_cidrs.iter().find_map(|network| match network {
-            IpNetwork::V4(network) => Some(*network),
-            IpNetwork::V6(_) => None,
-        });
+        let cidr = node.ipv4_pod_cidr();
         if node.pod_cidrs.is_empty() && spec.flannel.is_some() {
             problems.push(
                 Problem::new(

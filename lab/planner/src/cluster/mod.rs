@@ -17,7 +17,7 @@ mod subnets;
 use std::net::IpAddr;
 
 use indexmap::IndexMap;
-use ipnetwork::IpNetwork;
+use ipnetwork::{IpNetwork, Ipv4Network};
 use serde_json::Value;
 
 use svclab_model::plan::Backend;
@@ -110,6 +110,15 @@ impl Node {
     #[must_use]
     pub fn has_real_kube_proxy(&self) -> bool {
         self.kube_proxy.is_some() && self.generated_proxy().is_none()
+    }
+
+    /// Returns the IPv4 pod network of the node, which is its lease of flannel.
+    #[must_use]
+    pub fn ipv4_pod_cidr(&self) -> Option<Ipv4Network> {
+        self.pod_cidrs.iter().find_map(|cidr| match cidr {
+            IpNetwork::V4(cidr) => Some(*cidr),
+            IpNetwork::V6(_) => None,
+        })
     }
 
     /// Returns the kube-proxy whose rules svclab generates. `None` if the node runs a real

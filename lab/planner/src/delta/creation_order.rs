@@ -73,7 +73,7 @@ fn nftables_places(namespace: &Namespace, removed: &[&str]) -> HashSet<Place> {
         let nat = chain.hook.iter().filter(|hook| hook.kind == "nat");
         nat.flat_map(move |hook| {
             let families = [Family::V4, Family::V6].into_iter();
-            let own = families.filter(|ip| [ip.nft(), "inet"].contains(&&*table.family));
+            let own = families.filter(|ip| table.covers(*ip));
             own.map(|ip| (ip, hook.hook.clone(), hook.priority))
         })
     });

@@ -133,6 +133,12 @@ impl Table {
         format!("{} {}", self.family, self.name)
     }
 
+    /// Whether chains of the table receive packets of this address family.
+    #[must_use]
+    pub fn covers(&self, family: Family) -> bool {
+        [family.nft(), "inet"].contains(&self.family.as_str())
+    }
+
     /// Returns the address family and the table of iptables if this is one of iptables-nft. `None`
     /// for other tables.
     #[must_use]

@@ -366,11 +366,7 @@ impl NodeRulesBuilder<'_> {
         let Some(config) = &self.cluster.flannel else {
             return;
         };
-        let lease = self.node.pod_cidrs.iter().find_map(|cidr| match cidr {
-            IpNetwork::V4(cidr) => Some(*cidr),
-            IpNetwork::V6(_) => None,
-        });
-        let Some(lease) = lease else {
+        let Some(lease) = self.node.ipv4_pod_cidr() else {
             self.add_problem(
                 "flannel",
                 "the node has no IPv4 podCIDR, which flannel needs as its lease",

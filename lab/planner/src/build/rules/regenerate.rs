@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 use thiserror::Error;
 
 use crate::build::rules::kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Node};
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan};
 use svclab_rules::flannel::FlannelError;
 use svclab_rules::kube_proxy::ipvs::DUMMY;
@@ -54,6 +54,18 @@ pub enum RestartError {
     Unreadable(String),
 }
 
+/// Returns a node, and its namespace in a plan.
+pub(super) fn find_node<'c, 'p>(
+    plan: &'p mut Plan,
+    cluster: &'c Cluster,
+    name: &str,
+) -> Result<(&'c Node, &'p mut Namespace), RestartError> {
+    let node = cluster.nodes.iter().find(|node| node.name == name);
+    let namespace = plan.namespaces.iter_mut().find(|own| own.name == name);
+    let found = node.zip(namespace);
+    found.ok_or_else(|| RestartError::NoNode(name.to_owned()))
+}
+
 /// Regenerates the kube-proxy rules of a node from the cluster.
 ///
 /// # Errors
@@ -64,11 +76,7 @@ pub fn regenerate_kube_proxy_rules(
     cluster: &Cluster,
     name: &str,
 ) -> Result<(), RestartError> {
-    let no_node = || RestartError::NoNode(name.to_owned());
-    let node = cluster.nodes.iter().find(|node| node.name == name);
-    let node = node.ok_or_else(no_node)?;
-    let namespace = plan.namespaces.iter_mut().find(|own| own.name == name);
-    let namespace = namespace.ok_or_else(no_node)?;
+    let (node, namespace) = find_node(plan, cluster, name)?;
     let proxy = node
         .generated_proxy()
         .ok_or_else(|| RestartError::NoProxy(name.to_owned()))?;
@@ -100,7 +108,7 @@ pub fn regenerate_kube_proxy_rules(
     let mut generated = kube_proxy_plan(proxy, &objects, backend)?;
     declare_kubelet_chain(&mut generated);
     let Some(generated) = generated.namespaces.into_iter().next() else {
-        return Err(no_node());
+        return Err(RestartError::NoNode(name.to_owned()));
     };
     apply_generated(namespace, generated, proxy.mode, backend)
 }

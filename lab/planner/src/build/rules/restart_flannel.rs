@@ -1,9 +1,7 @@
 //! Writes the rules of flanneld on a dumped node as after its restart. flanneld adds its rules to
 //! those of the node and leaves all others unchanged.
 
-use ipnetwork::IpNetwork;
-
-use super::regenerate::RestartError;
+use super::regenerate::{RestartError, find_node};
 use crate::cluster::Cluster;
 use svclab_model::plan::{Iptables, Plan};
 use svclab_rules::flannel::{self, NodeState};
@@ -21,16 +19,8 @@ pub fn restart_flanneld(
     cluster: &Cluster,
     name: &str,
 ) -> Result<(), RestartError> {
-    let no_node = || RestartError::NoNode(name.to_owned());
-    let node = cluster.nodes.iter().find(|node| node.name == name);
-    let node = node.ok_or_else(no_node)?;
-    let namespace = plan.namespaces.iter_mut().find(|own| own.name == name);
-    let namespace = namespace.ok_or_else(no_node)?;
-    let lease = node.pod_cidrs.iter().find_map(|cidr| match cidr {
-        IpNetwork::V4(cidr) => Some(*cidr),
-        IpNetwork::V6(_) => None,
-    });
-    let (Some(config), Some(lease)) = (&cluster.flannel, lease) else {
+    let (node, namespace) = find_node(plan, cluster, name)?;
+    let (Some(config), Some(lease)) = (&cluster.flannel, node.ipv4_pod_cidr()) else {
         return Ok(());
     };
     let rules = namespace.iptables.get_or_insert_with(|| Iptables {

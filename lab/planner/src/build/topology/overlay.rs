@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ipnetwork::{IpNetwork, Ipv4Network};
+use ipnetwork::IpNetwork;
 
 use crate::build::topology::fabric::{UPLINK, find_port};
 use crate::build::topology::{Port, Topology};
@@ -23,13 +23,6 @@ pub fn add_to_topology(topology: &mut Topology, cluster: &Cluster) {
     }
 }
 
-fn v4_cidr(node: &Node) -> Option<Ipv4Network> {
-    node.pod_cidrs.iter().find_map(|cidr| match cidr {
-        IpNetwork::V4(cidr) => Some(*cidr),
-        IpNetwork::V6(_) => None,
-    })
-}
-
 fn add_tunnels(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
     let device = format!("flannel.{}", flannel.vni);
     let lease = |node: &Node| {
@@ -38,7 +31,7 @@ fn add_tunnels(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
             IpNetwork::V6(_) => None,
         })?;
         Some(Lease {
-            subnet: v4_cidr(node)?,
+            subnet: node.ipv4_pod_cidr()?,
             public_ip,
             vtep_mac: Mac::from_names(&node.name, &device).0,
         })

@@ -41,12 +41,11 @@ pub fn creates_nft_first(native: &Ruleset, dump: &NodeDump, report: &mut ReplayR
     let listed = dump.nft.as_ref().map_or(&[][..], |listed| &listed.tables);
     let built_in = built_in_chains(listed, dump).into_iter();
     let shared = built_in.filter_map(|own| {
-        let nat = nat_table(own.family);
         let others = translating_chains(native, own.family, own.chain);
-        let others = others.filter(|(table, _)| table.full_name() != nat);
+        let others = others.filter(|(table, _)| !is_nat(table, own.family));
         let (tables, names): (Vec<&Table>, Vec<String>) = others.unzip();
         let orders = tables.iter().map(|table| {
-            let listed_order = own.is_listed.then(|| order(listed, &nat, table, own.chain));
+            let listed_order = own.is_listed.then(|| order(listed, table, &own));
             listed_order.unwrap_or(CreationOrder::Unknown)
         });
         let orders: Vec<CreationOrder> = orders.collect();
@@ -87,9 +86,9 @@ pub fn creates_nft_first(native: &Ruleset, dump: &NodeDump, report: &mut ReplayR
     nft_first
 }
 
-/// Returns the full name of the nat table of iptables-nft.
-fn nat_table(family: Family) -> String {
-    format!("{} {}", family.nft(), IptablesTable::Nat)
+/// Whether a table is the nat table of iptables-nft.
+fn is_nat(table: &Table, family: Family) -> bool {
+    table.of_iptables() == Some((family, IptablesTable::Nat))
 }
 
 /// Built-in chain of iptables that translates destinations.
@@ -119,7 +118,7 @@ fn built_in_chains(listed: &[Table], dump: &NodeDump) -> Vec<BuiltIn> {
     let unsaved = families.filter(|ip| !dump.rules.contains_key(&(*ip, DumpedBackend::Default)));
     for family in unsaved {
         let mut tables = listed.iter();
-        let nat = tables.find(|table| table.full_name() == nat_table(family));
+        let nat = tables.find(|table| is_nat(table, family));
         let chains = nat.into_iter().flat_map(|table| &table.chains);
         let used: Vec<&str> = chains
             .filter(|chain| !chain.rules.is_empty())
@@ -136,21 +135,23 @@ fn built_in_chains(listed: &[Table], dump: &NodeDump) -> Vec<BuiltIn> {
 }
 
 /// Returns the order that the listing of all tables shows.
-fn order(listed: &[Table], nat: &str, native: &Table, chain: &str) -> CreationOrder {
-    let position = |name: &str| listed.iter().position(|table| table.full_name() == name);
-    let (Some(other), Some(nat)) = (position(&native.full_name()), position(nat)) else {
+fn order(listed: &[Table], native: &Table, own: &BuiltIn) -> CreationOrder {
+    let position = |is_wanted: &dyn Fn(&Table) -> bool| listed.iter().position(is_wanted);
+    let other = position(&|table| table.full_name() == native.full_name());
+    let nat = position(&|table| is_nat(table, own.family));
+    let (Some(other), Some(nat)) = (other, nat) else {
         return CreationOrder::Unknown;
     };
     if other < nat {
         return CreationOrder::NftFirst;
     }
     let chains = listed[nat].chains.iter().map(|own| own.name.as_str());
-    let created = chains.take_while(|own| *own != chain);
-    let created: Vec<&str> = created.chain([chain]).collect();
+    let created = chains.take_while(|name| *name != own.chain);
+    let created: Vec<&str> = created.chain([own.chain]).collect();
     // Programs that restore a saved table create its built-in chains at once, in this order.
     let built_in = IptablesTable::Nat.built_in_chains().iter().copied();
     if built_in
-        .filter(|own| created.contains(own))
+        .filter(|name| created.contains(name))
         .eq(created.iter().copied())
     {
         CreationOrder::IptablesFirst
@@ -167,7 +168,7 @@ fn translating_chains<'n>(
 ) -> impl Iterator<Item = (&'n Table, String)> {
     let place = IptablesTable::Nat.hook(built_in);
     let tables = native.tables.iter();
-    let tables = tables.filter(move |table| [family.nft(), "inet"].contains(&&*table.family));
+    let tables = tables.filter(move |table| table.covers(family));
     let chains = tables.flat_map(|table| table.chains.iter().map(move |chain| (table, chain)));
     let at_hook = chains.filter(move |(_, chain)| {
         !chain.rules.is_empty()
