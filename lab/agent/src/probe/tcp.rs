@@ -1,7 +1,6 @@
 //! Runs a TCP exchange: connects, sends a request, and reads the server's answer.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::net::netns::NetNs;
 use crate::net::ports::{self, Ports};
 use crate::probe::exchange::{Exchange, ExchangeResult, UnreliableReason, verdict_from_error};
 use crate::probe::handshake::{self, AnsweredSyn};
-use crate::runtime::max_wait;
+use crate::runtime::max_wait::{self, NoAnswer};
 use crate::runtime::process_clock::ClockGuard;
 use crate::servers::answers;
 use crate::servers::payload::{self, PayloadRequest};
@@ -108,26 +107,23 @@ pub(crate) async fn wait_for_handshake(
     let failed = |error: io::Error| {
         ExchangeResult::without_answer(verdict_from_error(&error), local, Some(error))
     };
+    let timed_out = ExchangeResult::timed_out(Verdict::Timeout, local, NoAnswer::TimedOut);
     match (answered.unwrap_or(AnsweredSyn::InTime), result) {
         (AnsweredSyn::InTime, ended) => ended.map_err(failed),
-        (AnsweredSyn::Late, _) => Err(timed_out(local)),
+        (AnsweredSyn::Late, _) => Err(timed_out),
         // An ICMP error ends the connection as soon as it arrives (Linux v6.12, `net/ipv4/tcp_ipv4.c`,
         // `tcp_v4_err`), which was after the last SYN: within the limit, no SYN got one. The kernel
         // limits the rate of ICMP errors, and sends that of a silent neighbour after 3 s.
         (AnsweredSyn::Unknown, Err(error))
             if verdict_from_error(&error) == Verdict::Unreachable =>
         {
-            Err(timed_out(local))
+            Err(timed_out)
         }
         (AnsweredSyn::Unknown, _) => Err(ExchangeResult {
             unreliable: Some(UnreliableReason::Late),
-            ..timed_out(local)
+            ..timed_out
         }),
     }
-}
-
-fn timed_out(local: Option<SocketAddr>) -> ExchangeResult {
-    ExchangeResult::without_answer(Verdict::Timeout, local, None)
 }
 
 /// Sends a request and reads the answer.

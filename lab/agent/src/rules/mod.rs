@@ -100,14 +100,9 @@ pub(crate) fn prepare<'a>(
         [(program(4), rules.v4.text()), (program(6), rules.v6.text())]
     });
     let tables = (NFT.to_owned(), namespace.nft.text());
-    let mut loads = vec![sets];
-    if namespace.nft_first {
-        loads.push(tables);
-        loads.extend(rules);
-    } else {
-        loads.extend(rules);
-        loads.push(tables);
-    }
+    let mut loads: Vec<(String, &str)> = [sets].into_iter().chain(rules).collect();
+    let place = if namespace.nft_first { 1 } else { loads.len() };
+    loads.insert(place, tables);
     let loads = loads
         .into_iter()
         .filter(|(_, input)| !input.is_empty())
