@@ -223,13 +223,13 @@ impl Bench {
 impl RunningLab {
     /// Changes the lab into another plan. Returns `None` if a new lab has to be built.
     async fn change(mut self, plan: &Plan) -> Result<Option<Self>, KernelError> {
-        let Ok(delta) = diff(&self.plan, plan) else {
-            return Ok(None);
-        };
         // Packets of an earlier trial must not affect the result.
         if plan.namespaces.iter().any(remembers_packets) {
             return Ok(None);
         }
+        let Ok(delta) = diff(&self.plan, plan) else {
+            return Ok(None);
+        };
         let changing = async {
             if !delta.is_empty() {
                 self.session.change(delta).await?;

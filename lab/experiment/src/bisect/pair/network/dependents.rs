@@ -5,9 +5,12 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::MergedNetwork;
-use crate::bisect::merge::{self, Merged, Slot, SlotOrigin};
+use crate::bisect::merge::{Merged, Slot, SlotOrigin};
 use crate::bisect::pair::graph::DifferenceGraph;
 use svclab_model::plan::{LinkKind, Route, forwarding_switch};
+
+/// Tests whether only the good side, or only the bad side, has an object.
+const SIDES: [fn(SlotOrigin) -> bool; 2] = [SlotOrigin::is_only_good, SlotOrigin::is_only_bad];
 
 impl MergedNetwork {
     /// Joins the differences that depend on each other.
@@ -56,8 +59,7 @@ impl MergedNetwork {
             let Some(switch) = forwarding_switch(key) else {
                 continue;
             };
-            let both_sides = [SlotOrigin::is_only_good, SlotOrigin::is_only_bad];
-            let [good, bad] = both_sides.map(|side| value(key, side).zip(value(switch, side)));
+            let [good, bad] = SIDES.map(|side| value(key, side).zip(value(switch, side)));
             if let (Some((own_good, of_good)), Some((own_bad, of_bad))) = (good, bad)
                 && own_good.0 == of_good.0
                 && own_bad.0 == of_bad.0
@@ -85,7 +87,7 @@ impl MergedNetwork {
         let origins = routes
             .map(|slot| slot.origin)
             .chain(neighbours.map(|slot| slot.origin));
-        for side in [SlotOrigin::is_only_good, SlotOrigin::is_only_bad] {
+        for side in SIDES {
             let mut own = addresses.clone().map(|slot| slot.origin).peekable();
             let mut lost = origins.clone().filter(|origin| side(*origin)).peekable();
             if own.peek().is_none() || lost.peek().is_none() || !own.clone().all(side) {
@@ -99,7 +101,7 @@ impl MergedNetwork {
     /// Returns all differences of objects that belong to an interface.
     fn differences_on(&self, link: &str) -> Vec<usize> {
         let mut differences = Vec::new();
-        let mut take = |from: merge::SlotOrigin| differences.extend(from.difference());
+        let mut take = |from: SlotOrigin| differences.extend(from.difference());
         for (name, addresses) in &self.addresses {
             if name == link {
                 addresses.slots.iter().for_each(|slot| take(slot.origin));
