@@ -1,6 +1,6 @@
 //! Choices that depend only on a seed.
 
-use crate::fault::{Change, Culprit, Fault};
+use crate::fault::{Change, Culprit, Fault, Shown};
 use crate::state::{NodeState, State};
 
 /// Random numbers of a seed: splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
@@ -89,8 +89,7 @@ pub(crate) fn commands(node: &str, commands: &[String], culprits: Vec<Culprit>) 
             commands: commands.to_vec(),
         },
         culprits,
-        in_dumps: true,
-        only_compared: false,
+        shown: Shown::InDump,
     }
 }
 

@@ -4,6 +4,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::args::Command;
+
 /// Fault of a kind, drawn for one healthy lab.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
@@ -12,23 +14,20 @@ pub(crate) struct Fault {
     pub(crate) change: Change,
     /// Objects at fault. An answer is correct if it names one of them.
     pub(crate) culprits: Vec<Culprit>,
-    /// Whether the state of a node shows the fault, so that dumps contain it.
-    pub(crate) in_dumps: bool,
-    /// Whether only a comparison with a healthy dump shows the fault.
-    pub(crate) only_compared: bool,
+    pub(crate) shown: Shown,
 }
 
 impl Fault {
     /// States that no dump of a node contains the fault.
     pub(crate) fn outside_dumps(mut self) -> Self {
-        self.in_dumps = false;
+        self.shown = Shown::Nowhere;
         self
     }
 
     /// States that only a comparison with a healthy dump shows the fault: the state by itself may be
     /// right.
     pub(crate) fn only_in_comparison(mut self) -> Self {
-        self.only_compared = true;
+        self.shown = Shown::InComparison;
         self
     }
 
@@ -48,6 +47,28 @@ impl Fault {
                 .extend(all.iter().map(|words| vec![(*words).to_owned()]));
         }
         self
+    }
+}
+
+/// Dumps that show a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// The dump of a node.
+    InDump,
+    /// Only a healthy and a broken dump together.
+    InComparison,
+    Nowhere,
+}
+
+impl Shown {
+    /// Whether a command can find the fault. Without the fault in a dump, equal dumps are a correct
+    /// answer.
+    pub(crate) fn can_be_found_by(self, command: Command) -> bool {
+        match self {
+            Self::InDump => true,
+            Self::InComparison => !matches!(command, Command::Replay | Command::WhyDump),
+            Self::Nowhere => !matches!(command, Command::Diff | Command::WhyDump),
+        }
     }
 }
 

@@ -291,14 +291,9 @@ impl Bench {
             good: &good,
             bad: &dumps,
         };
-        let in_dumps = faults.iter().all(|fault| fault.in_dumps);
         for command in &self.commands {
-            // Without the fault in a dump, equal dumps are a correct answer.
-            if !in_dumps && matches!(command, Command::Diff | Command::WhyDump) {
-                continue;
-            }
-            let only_compared = faults.iter().any(|fault| fault.only_compared);
-            if only_compared && matches!(command, Command::Replay | Command::WhyDump) {
+            let can_be_found = |fault: &Fault| fault.shown.can_be_found_by(*command);
+            if !faults.iter().all(can_be_found) {
                 continue;
             }
             let scored = self

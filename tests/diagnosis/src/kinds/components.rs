@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{IPVS, Kind, kind};
-use crate::fault::{Change, Culprit, Fault};
+use crate::fault::{Change, Culprit, Fault, Shown};
 use crate::mode::Mode;
 
 const AREA: &str = "components";
@@ -93,8 +93,7 @@ pub(super) fn patched(document: &str, merge: &Value, summary: &str, culprit: Cul
         summary: summary.to_owned(),
         change: Change::Patches(vec![json!({"patch": document, "merge": merge})]),
         culprits: vec![culprit],
-        in_dumps: true,
-        only_compared: false,
+        shown: Shown::InDump,
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::components::{cluster_cidr, patched};
 use super::{IPTABLES_OR_IPVS, Kind, kind};
 use crate::draw::{Draw, Drawn};
-use crate::fault::{Change, Culprit, Fault};
+use crate::fault::{Change, Culprit, Fault, Shown};
 use crate::mode::Mode;
 
 const AREA: &str = "object fields";
@@ -307,7 +307,6 @@ fn slice_address(draw: &mut Draw<'_>) -> Drawn {
             Culprit::field(&owner, &[wrong.as_str(), "EndpointSlice"])
                 .or_exact([&wrong, "EndpointSlice"]),
         ],
-        in_dumps: true,
-        only_compared: false,
+        shown: Shown::InDump,
     })
 }
