@@ -18,6 +18,7 @@ fn find_culprits(planted: &Planted) -> Bisection {
         bad_name: "bad".to_owned(),
         base: None,
         probe: None,
+        assumed: Vec::new(),
     };
     block_on(async {
         let agent = Host::with_agent(agent()).start().await.expect("an agent");

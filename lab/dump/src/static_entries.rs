@@ -10,6 +10,7 @@ use svclab_ruleset::bridge::fdb::{self, Entry};
 use svclab_ruleset::bridge::port::Ports;
 use svclab_ruleset::link::{Link, Links};
 use svclab_ruleset::neighbour::{Neighbour, State};
+use svclab_ruleset::text::Text;
 
 impl NodeDump {
     /// Returns the bridge ports with their settings. `ip -d link` prints all settings of a port,
@@ -51,6 +52,20 @@ impl NodeDump {
         let failed = self.neighbours.iter().flatten();
         let failed = failed.filter(|neighbour| neighbour.state.is_unanswered());
         failed.filter(|neighbour| self.is_next_hop(neighbour.address, &neighbour.dev))
+    }
+
+    /// Adds a neighbour that did not reply to the kernel.
+    pub fn add_failed_neighbour(&mut self, address: IpAddr, interface: &str) {
+        let neighbours = self.neighbours.get_or_insert_default();
+        neighbours.push(Neighbour {
+            address,
+            dev: Text::new(interface),
+            link_address: None,
+            state: State::Failed,
+            flags: Vec::new(),
+            protocol: None,
+            line: 0,
+        });
     }
 
     fn is_next_hop(&self, address: IpAddr, dev: &str) -> bool {

@@ -38,6 +38,7 @@ fn main() {
         for seed in 0..each {
             let mut planted = generate_pair(&lab, culprit, &mut Random::new(seed));
             let task = Task {
+                assumed: Vec::new(),
                 unexamined: Unexamined::default(),
                 good: planted.good,
                 bad: planted.bad,

@@ -4,5 +4,6 @@ mod bisect;
 mod cures;
 mod explain;
 mod nft_changes;
+mod unseen_next_hop;
 mod verify;
 mod why;

@@ -16,7 +16,7 @@ use crate::support::{LAB, svclab, write_lab};
 /// A lab file with two cases, and a private runtime directory.
 pub struct Labs {
     pub runtime: Runtime,
-    directory: tempfile::TempDir,
+    pub directory: tempfile::TempDir,
     path: String,
 }
 

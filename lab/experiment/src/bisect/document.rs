@@ -41,6 +41,10 @@ pub struct Bisection {
     /// sides are dumps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub declared_by: Vec<DeclaredBy>,
+    /// Assumptions about bad without which it cannot be distinguished from good: next hops that do
+    /// not reply, of which the dump does not show whether they exist. Absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub assumed: Vec<String>,
     /// Differences of the dumps that no trial includes, because svclab does not build them. Absent
     /// if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -20,6 +20,8 @@ pub struct Task {
     pub base: Option<BaseCase>,
     /// Name of the probe to use; `None` allows any probe.
     pub probe: Option<String>,
+    /// Assumptions about the bad side, for messages.
+    pub assumed: Vec<String>,
     /// Differences and state that no trial includes, for messages.
     pub unexamined: Unexamined,
 }

@@ -1,6 +1,7 @@
 //! Input of a search.
 
-use svclab_runner::run::prepare::{PrepareOptions, Prepared};
+use svclab_runner::run::dumps::DumpOverride;
+use svclab_runner::run::prepare::{PrepareOptions, Prepared, prepare};
 use svclab_runner::run::select::SelectedLab;
 use svclab_scenario::expectation::ProbeExpectation;
 
@@ -17,4 +18,51 @@ pub struct WhyRequest<'l> {
     pub probe: Option<String>,
     /// Wanted result of this probe; `None` for the result that the case expects.
     pub wanted: Option<ProbeExpectation>,
+}
+
+impl WhyRequest<'_> {
+    /// Returns the request for a case in which the next hops do not reply of which no dump shows
+    /// whether they exist, and sentences about them. `None` without such next hops.
+    pub(super) fn with_silent_next_hops(&self) -> Option<(Self, Vec<String>)> {
+        let mut wishes = self.wishes.clone();
+        let mut assumed = Vec::new();
+        let replayed = self
+            .prepared
+            .replay_reports
+            .iter()
+            .zip(&self.prepared.dumps);
+        for (report, (dump, lenient)) in replayed {
+            let mut silent = dump.as_ref().clone();
+            for hop in report.unseen_next_hops() {
+                silent.add_failed_neighbour(hop.address, &hop.interface);
+                assumed.push(hop.describe_silence(&report.node));
+            }
+            let given = DumpOverride {
+                dump: silent,
+                lenient: *lenient,
+                ..DumpOverride::default()
+            };
+            wishes.dumps.insert(report.node.clone(), given);
+        }
+        if assumed.is_empty() {
+            return None;
+        }
+        let mut prepared = prepare(self.lab, &self.prepared.case, wishes.clone()).ok()?;
+        for report in &mut prepared.replay_reports {
+            let mut before = self.prepared.replay_reports.iter();
+            // It also contains what was omitted when the files were read.
+            if let Some(before) = before.find(|before| before.node == report.node) {
+                report.clone_from(before);
+                report.forget_unseen_next_hops();
+            }
+        }
+        let request = Self {
+            lab: self.lab,
+            prepared,
+            wishes,
+            probe: self.probe.clone(),
+            wanted: self.wanted.clone(),
+        };
+        Some((request, assumed))
+    }
 }

@@ -18,7 +18,7 @@ mod sysctls;
 pub use chain_paths::ChainPaths;
 pub use lab::{DumpedNode, expect_observed, find_node_of_dump, write_lab};
 pub use link_layer::HardwareAddresses;
-pub use report::{FileLine, OmittedItem, ReplayReport};
+pub use report::{FileLine, OmittedItem, ReplayReport, UnseenNextHop};
 
 use std::collections::{BTreeMap, BTreeSet};
 

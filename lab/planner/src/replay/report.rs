@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,35 @@ pub struct OmittedItem {
     /// Word that counts such items in the replayed parts: `sysctl`, or the file of the rules.
     #[serde(skip)]
     pub(super) counted_as: String,
+    /// Next hops of which nothing shows whether they reply, if the item is their silence.
+    #[serde(skip)]
+    pub(super) unseen_next_hops: BTreeSet<UnseenNextHop>,
+}
+
+/// Next hop of a route that neither the neighbours of the dump nor the lab have. Renders
+/// `ADDRESS on INTERFACE`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnseenNextHop {
+    /// Address of the next hop.
+    pub address: IpAddr,
+    /// Name of the interface to the next hop.
+    pub interface: String,
+}
+
+impl UnseenNextHop {
+    /// Describes the assumption that the next hop of a node does not reply.
+    #[must_use]
+    pub fn describe_silence(&self, node: &str) -> String {
+        format!(
+            "next hop {self} of {node} does not reply; the dump does not show whether it exists"
+        )
+    }
+}
+
+impl std::fmt::Display for UnseenNextHop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} on {}", self.address, self.interface)
+    }
 }
 
 /// A line of a dump.
@@ -221,6 +251,18 @@ impl ReplayReport {
 }
 
 impl ReplayReport {
+    /// Returns the next hops that reply in the lab although nothing shows whether they exist.
+    #[must_use]
+    pub fn unseen_next_hops(&self) -> BTreeSet<&UnseenNextHop> {
+        let items = self.omitted.iter();
+        items.flat_map(|item| &item.unseen_next_hops).collect()
+    }
+
+    /// Removes the items of these next hops from the omitted parts.
+    pub fn forget_unseen_next_hops(&mut self) {
+        self.omitted.retain(|item| item.unseen_next_hops.is_empty());
+    }
+
     /// Whether omitted parts or files that are not read may affect packets.
     #[must_use]
     pub fn has_unknown_effects(&self) -> bool {

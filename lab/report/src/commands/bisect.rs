@@ -71,6 +71,13 @@ pub fn render_text(found: &Bisection, width: TerminalWidth) -> String {
         }
         text.push('\n');
     }
+    if !found.assumed.is_empty() {
+        text.push_str("Assumed of bad, which else cannot be distinguished from good:\n");
+        for assumption in &found.assumed {
+            push_wrapped(&mut text, "  - ", assumption, width.limit(WIDTH));
+        }
+        text.push('\n');
+    }
     if !found.not_tried.is_empty() {
         text.push_str("Not tried, because svclab does not build it:\n");
         for difference in &found.not_tried {
@@ -281,6 +288,7 @@ pub(crate) mod tests {
             differences: 12,
             breaks: vec![vec![entry.clone()], vec![rule]],
             fixes: vec![vec![entry]],
+            assumed: Vec::new(),
             not_tried: Vec::new(),
             declared_by: vec![
                 DeclaredBy {

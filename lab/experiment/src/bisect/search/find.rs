@@ -70,6 +70,7 @@ pub async fn find(
         breaks: trials.pair.describe(&breaks),
         fixes: trials.pair.describe(&fixes),
         declared_by: Vec::new(),
+        assumed: task.assumed.clone(),
         not_tried: task.unexamined.not_tried.clone(),
         trials: trials.finished,
         error_per_million: parts(error_probability, 1e6),

@@ -88,6 +88,7 @@ impl<'a> Search<'a> {
                 tried: Vec::new(),
                 untried_pairs: 0,
                 unread: None,
+                assumed: Vec::new(),
                 runs: 1,
             },
             required_runs: required_runs(&before.wanted),

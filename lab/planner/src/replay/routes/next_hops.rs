@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::super::report::{ReplayReport, list_names};
+use super::super::report::{OmittedItem, ReplayReport, UnseenNextHop, list_names};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{LinkKind, Mac, MultipathRoute, Namespace, Neighbour, Plan, Route};
 
@@ -61,13 +61,14 @@ pub(super) fn next_hop_neighbours<'r>(
         return Vec::new();
     };
     let mut found: Vec<Neighbour> = Vec::new();
-    let mut unseen = BTreeSet::new();
+    let (mut replying, mut silent) = (BTreeSet::new(), BTreeSet::new());
     for (address, dev) in hops {
         let neighbours = namespace.neighbours.iter().chain(&found);
         let mut link_neighbours = neighbours.filter(|one| one.dev == dev);
         if link_neighbours.any(|one| one.address == address) {
             continue;
         }
+        let peer = peer_mac(plan, namespace, dev);
         let dumped = dump.neighbours.iter().flatten();
         let mut dumped = dumped.filter(|one| one.address == address && *one.dev == *dev);
         match dumped.next() {
@@ -75,10 +76,16 @@ pub(super) fn next_hop_neighbours<'r>(
             Some(_) => {}
             None if has_address(plan, address) => {}
             None => {
-                unseen.insert(format!("{address} on {dev}"));
+                let unseen = if peer.is_some() {
+                    &mut replying
+                } else {
+                    &mut silent
+                };
+                let interface = dev.to_owned();
+                unseen.insert(UnseenNextHop { address, interface });
             }
         }
-        if let Some(mac) = peer_mac(plan, namespace, dev) {
+        if let Some(mac) = peer {
             found.push(Neighbour {
                 address,
                 mac,
@@ -86,20 +93,54 @@ pub(super) fn next_hop_neighbours<'r>(
             });
         }
     }
-    if !unseen.is_empty() {
-        let unseen: Vec<String> = unseen.into_iter().collect();
-        let hops = format!("replies of the next hops {}", list_names(&unseen));
-        if dump.neighbours.is_some() {
-            report.add_omitted(
-                hops,
-                "the dump does not show whether they exist, and in the lab they reply",
-                "packets through those that do not exist are lost on the node",
-            );
-        } else {
-            report.add_simulated(format!("{hops}: the dump does not show whether they exist"));
-        }
-    }
+    let is_dumped = dump.neighbours.is_some();
+    report_replying(replying, is_dumped, report);
+    report_silent(&silent, is_dumped, report);
     found
+}
+
+/// Reports unseen next hops that reply in the lab. `is_dumped` is whether the dump has neighbours.
+fn report_replying(unseen: BTreeSet<UnseenNextHop>, is_dumped: bool, report: &mut ReplayReport) {
+    if unseen.is_empty() {
+        return;
+    }
+    let hops = format!("replies of the next hops {}", list_hops(&unseen));
+    if is_dumped {
+        report.omitted.push(OmittedItem {
+            description: hops,
+            reason: "the dump does not show whether they exist, and in the lab they reply"
+                .to_owned(),
+            affects: "packets through those that do not exist are lost on the node".to_owned(),
+            unseen_next_hops: unseen,
+            ..OmittedItem::default()
+        });
+    } else {
+        report.add_simulated(format!("{hops}: the dump does not show whether they exist"));
+    }
+}
+
+/// Reports unseen next hops on interfaces that lead to no neighbour of the lab.
+fn report_silent(unseen: &BTreeSet<UnseenNextHop>, is_dumped: bool, report: &mut ReplayReport) {
+    if unseen.is_empty() {
+        return;
+    }
+    let hops = list_hops(unseen);
+    if is_dumped {
+        report.add_omitted(
+            format!("the next hops {hops}"),
+            "the dump does not show whether they exist, and the lab does not have them",
+            "packets through them are lost in the lab",
+        );
+    } else {
+        report.add_simulated(format!(
+            "silence of the next hops {hops}: the dump does not show whether they exist"
+        ));
+    }
+}
+
+fn list_hops(hops: &BTreeSet<UnseenNextHop>) -> String {
+    let names: Vec<String> = hops.iter().map(UnseenNextHop::to_string).collect();
+    list_names(&names)
 }
 
 /// Whether an interface of the lab has the address.

@@ -60,6 +60,10 @@ pub struct CaseFinding {
     /// is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unread: Option<UnreadState>,
+    /// Assumptions without which no probe fails: next hops that do not reply, of which no dump shows
+    /// whether they exist.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub assumed: Vec<String>,
     /// Number of times that probes were run.
     pub runs: u32,
 }
@@ -91,6 +95,7 @@ impl From<Finding> for CaseFinding {
             tried: finding.tried,
             untried_pairs: finding.untried_pairs,
             unread: finding.unread,
+            assumed: finding.assumed,
             runs: finding.runs,
         }
     }

@@ -67,6 +67,9 @@ fn render_finding(finding: &Finding, verbose: bool, width: usize) -> String {
         push_unexamined(&mut text, &finding.unexamined);
         return text;
     }
+    for assumption in &finding.assumed {
+        push_wrapped(&mut text, "  assumed: ", assumption, width);
+    }
     // Probes with the same fixes are grouped.
     let mut groups: Vec<Vec<&FailingProbe>> = Vec::new();
     for wrong in &finding.failing {

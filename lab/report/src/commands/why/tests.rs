@@ -45,6 +45,7 @@ fn lost_by_rule() -> Fact {
         cause: Cause::Rule {
             rule,
             marked_by: None,
+            sent_by: None,
         },
         bypassed: Vec::new(),
     }
@@ -102,6 +103,7 @@ fn finding(cures: &[Vec<ProposedChange>], tried: Vec<TriedChanges>) -> Finding {
         tried,
         untried_pairs: 0,
         unread: None,
+        assumed: Vec::new(),
         runs: 7,
     }
 }

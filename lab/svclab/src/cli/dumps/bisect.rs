@@ -1,6 +1,6 @@
 //! Implements `svclab bisect`.
 
-use super::sides::{Sides, load_sides};
+use super::sides::load_sides;
 use crate::cli::args::{BisectArguments, BisectFormat};
 use crate::cli::cases::explain::explain_sides;
 use crate::cli::cases::run::run_options;
@@ -11,7 +11,7 @@ use crate::cli::progress::ProgressDisplay;
 use crate::cli::report_output::{ReportOutput, answer};
 use svclab_experiment::bisect::document::Trial;
 use svclab_experiment::bisect::{
-    Bisection, Task, find, find_declarations, parallel_labs, requirements,
+    BisectError, Bisection, Task, find, find_declarations, parallel_labs, requirements,
 };
 use svclab_report::bisect::{render_progress, render_text, render_trial, render_trials};
 use svclab_report::{Additions, TerminalWidth};
@@ -27,10 +27,20 @@ pub(crate) fn bisect(arguments: &BisectArguments) -> CommandResult {
         ));
     }
     let report = ReportOutput::start(arguments.report.as_deref())?;
-    let Sides { task, cases, lab } = load_sides(arguments)?;
-    let mut found = run_interruptible(search(&task, arguments))??;
-    let [good, bad] = cases;
-    if let Some(lab) = &lab {
+    let sides = load_sides(arguments)?;
+    let [good, mut bad] = sides.cases;
+    let mut found = run_interruptible(search(&sides.task, arguments))?;
+    if is_indistinguishable(&found)
+        && let Some(silent) = sides.if_silent
+    {
+        let (task, silent_bad) = *silent;
+        let again = run_interruptible(search(&task, arguments))?;
+        if !is_indistinguishable(&again) {
+            (found, bad) = (again, silent_bad);
+        }
+    }
+    let mut found = found?;
+    if let Some(lab) = &sides.lab {
         found.declared_by = find_declarations(lab, &good, &bad, &found);
     }
     // An interruption while the report is made must not cost the answer.
@@ -43,8 +53,8 @@ pub(crate) fn bisect(arguments: &BisectArguments) -> CommandResult {
         let text = format!("{found_text}\n{}", render_trials(&found));
         let answer = answer("svclab bisect".to_owned(), &text, &found)?;
         let options = run_options(None, false, arguments.kernels.choice());
-        let sides = vec![(good, "good"), (bad, "bad")];
-        let (cases, additions) = explain_sides(sides, lab.is_some(), &options)?;
+        let both = vec![(good, "good"), (bad, "bad")];
+        let (cases, additions) = explain_sides(both, sides.lab.is_some(), &options)?;
         let additions = Additions {
             answer: Some(answer),
             cases: additions,
@@ -53,6 +63,13 @@ pub(crate) fn bisect(arguments: &BisectArguments) -> CommandResult {
     }
     printed?;
     Ok(Outcome::SUCCESS)
+}
+
+fn is_indistinguishable(found: &Result<Bisection, CliError>) -> bool {
+    matches!(
+        found,
+        Err(CliError::Bisect(BisectError::Indistinguishable { .. }))
+    )
 }
 
 async fn search(task: &Task, arguments: &BisectArguments) -> Result<Bisection, CliError> {

@@ -19,8 +19,8 @@ use svclab_dump::folder::{DumpFiles, is_archive_part};
 use svclab_dump::{Gap, NodeDump, uncollected_state};
 use svclab_experiment::bisect::document::BaseCase;
 use svclab_experiment::bisect::{Task, Unexamined, is_whole, overlay_dump};
-use svclab_model::plan::{MaxWait, Plan};
-use svclab_planner::replay::{HardwareAddresses, ReplayReport};
+use svclab_model::plan::MaxWait;
+use svclab_planner::replay::{HardwareAddresses, ReplayReport, UnseenNextHop};
 use svclab_ruleset::tool::Format;
 use svclab_runner::run::dumps::DumpOverride;
 use svclab_runner::run::{Prepared, SelectedLab};
@@ -33,81 +33,20 @@ pub(crate) struct Sides {
     pub(crate) cases: [Prepared; 2],
     /// Lab of both cases; `None` for dumps and for cases of different labs.
     pub(crate) lab: Option<SelectedLab>,
+    /// Task and bad case in which next hops do not reply that only bad uses, and of which its dump
+    /// does not show whether they exist. `None` without such next hops.
+    pub(crate) if_silent: Option<Box<(Task, Prepared)>>,
 }
 
 /// Loads the sides of a bisection.
 pub(crate) fn load_sides(arguments: &BisectArguments) -> Result<Sides, CliError> {
     let names = [&arguments.good, &arguments.bad];
-    let task = |[good, bad]: [Plan; 2], over, probe, unexamined| Task {
-        good,
-        bad,
-        unexamined,
-        good_name: arguments.good.clone(),
-        bad_name: arguments.bad.clone(),
-        base: over,
-        probe,
-    };
-    let without_lab = |task: Task, cases: [Prepared; 2]| Sides {
-        task,
-        cases,
-        lab: None,
-    };
-    let probe = arguments.probe.clone();
     if let (Some(case), Some(node)) = (&arguments.case, &arguments.node) {
-        let (_, case) = load_case(case, arguments)?;
-        let dumps = [
-            read_dump(names[0], arguments)?,
-            read_dump(names[1], arguments)?,
-        ];
-        let known = HardwareAddresses::from_dumps(dumps.iter().map(|read| &read.dump));
-        let overlay = |name, read| overlay_plan(&case.plan, node, name, read, &known);
-        let (good, good_report) = overlay(names[0], &dumps[0])?;
-        let (bad, bad_report) = overlay(names[1], &dumps[1])?;
-        let unexamined = Unexamined {
-            not_tried: untried_differences(&good_report, &bad_report),
-            not_collected: not_collected(dumps.iter().map(|read| &read.dump)),
-        };
-        let over = BaseCase {
-            case: case.case.id.clone(),
-            node: node.clone(),
-        };
-        let cases = [&good, &bad].map(|plan| Prepared {
-            plan: plan.clone(),
-            ..case.clone()
-        });
-        return Ok(without_lab(
-            task([good, bad], Some(over), probe, unexamined),
-            cases,
-        ));
+        return overlay_dumps(case, node, arguments);
     }
     match names.map(|name| is_dump(name)) {
-        [true, true] => {
-            let (cases, unexamined) = prepare_dumps(arguments)?;
-            let plans = [&cases[0], &cases[1]].map(|case| case.plan.clone());
-            Ok(without_lab(task(plans, None, None, unexamined), cases))
-        }
-        [false, false] => {
-            for (is_given, option, owner) in [
-                (!arguments.objects.is_empty(), "--objects", "objects"),
-                (arguments.node.is_some(), "--node", "nodes"),
-            ] {
-                if is_given {
-                    return Err(CliError::refused(
-                        format!("{option} is only for two dumps; cases have their own {owner}"),
-                        format!("omit {option}"),
-                    ));
-                }
-            }
-            let (lab, good) = load_case(names[0], arguments)?;
-            let (bad_lab, bad) = load_case(names[1], arguments)?;
-            let plans = [good.plan.clone(), bad.plan.clone()];
-            let same = lab.cli_name == bad_lab.cli_name;
-            Ok(Sides {
-                task: task(plans, None, probe, Unexamined::default()),
-                cases: [good, bad],
-                lab: same.then_some(lab),
-            })
-        }
+        [true, true] => prepare_dumps(arguments),
+        [false, false] => load_cases(arguments),
         [good, _] => {
             let (dump, other) = if good {
                 (names[0], names[1])
@@ -123,9 +62,47 @@ pub(crate) fn load_sides(arguments: &BisectArguments) -> Result<Sides, CliError>
     }
 }
 
+/// Creates a task for the plans of both cases.
+fn new_task(arguments: &BisectArguments, [good, bad]: &[Prepared; 2]) -> Task {
+    Task {
+        good: good.plan.clone(),
+        bad: bad.plan.clone(),
+        good_name: arguments.good.clone(),
+        bad_name: arguments.bad.clone(),
+        base: None,
+        probe: arguments.probe.clone(),
+        assumed: Vec::new(),
+        unexamined: Unexamined::default(),
+    }
+}
+
+/// Loads two cases of labs.
+fn load_cases(arguments: &BisectArguments) -> Result<Sides, CliError> {
+    for (is_given, option, owner) in [
+        (!arguments.objects.is_empty(), "--objects", "objects"),
+        (arguments.node.is_some(), "--node", "nodes"),
+    ] {
+        if is_given {
+            return Err(CliError::refused(
+                format!("{option} is only for two dumps; cases have their own {owner}"),
+                format!("omit {option}"),
+            ));
+        }
+    }
+    let (lab, good) = load_case(&arguments.good, arguments)?;
+    let (bad_lab, bad) = load_case(&arguments.bad, arguments)?;
+    let cases = [good, bad];
+    let is_same = lab.cli_name == bad_lab.cli_name;
+    Ok(Sides {
+        task: new_task(arguments, &cases),
+        cases,
+        lab: is_same.then_some(lab),
+        if_silent: None,
+    })
+}
+
 /// Returns the state that one of the dumps does not contain.
-fn not_collected<'d>(dumps: impl Iterator<Item = &'d NodeDump>) -> Vec<String> {
-    let dumps: Vec<&NodeDump> = dumps.collect();
+fn not_collected(dumps: [&NodeDump; 2]) -> Vec<String> {
     uncollected_state(|format| dumps.iter().all(|dump| dump.has(format)))
 }
 
@@ -139,20 +116,88 @@ fn is_dump(name: &str) -> bool {
     is_dump(Path::new(name)) || dump_path.is_some_and(is_dump)
 }
 
-/// Returns the plan with a node replaced by a dump, and the report of the replay.
-fn overlay_plan(
-    plan: &Plan,
-    node: &str,
-    name: &str,
-    read: &DumpOverride,
-    known: &HardwareAddresses,
-) -> Result<(Plan, ReplayReport), CliError> {
-    let (plan, mut report) = overlay_dump(plan, node, name, &read.dump, known)?;
-    report.omitted.splice(0..0, read.omitted.iter().cloned());
-    report.unread.clone_from(&read.gaps);
-    warn_omitted(name, &report);
-    require_whole_tables(std::slice::from_ref(&report))?;
-    Ok((plan, report))
+/// Lab with a dump in place of a node, and the report of the replay.
+type Replayed = (Prepared, ReplayReport);
+
+/// Creates the sides of two dumps. `replay` puts a dump of this name in place of the node.
+fn sides_of_dumps(
+    arguments: &BisectArguments,
+    [good_dump, bad_dump]: [&NodeDump; 2],
+    mut replay: impl FnMut(&str, &NodeDump, Option<&ReplayReport>) -> Result<Replayed, CliError>,
+) -> Result<Sides, CliError> {
+    let mut replay_and_warn = |name: &str, dump, good: Option<&ReplayReport>| {
+        let (case, report) = replay(name, dump, good)?;
+        warn_omitted(name, &report);
+        require_whole_tables(std::slice::from_ref(&report))?;
+        Ok::<Replayed, CliError>((case, report))
+    };
+    let (good_case, good) = replay_and_warn(&arguments.good, good_dump, None)?;
+    let (bad_case, bad) = replay_and_warn(&arguments.bad, bad_dump, Some(&good))?;
+    let cases = [good_case, bad_case];
+    let task = |cases: &[Prepared; 2], bad: &ReplayReport| Task {
+        unexamined: Unexamined {
+            not_tried: untried_differences(&good, bad),
+            not_collected: not_collected([good_dump, bad_dump]),
+        },
+        ..new_task(arguments, cases)
+    };
+    let unseen: Vec<&UnseenNextHop> = bad
+        .unseen_next_hops()
+        .difference(&good.unseen_next_hops())
+        .copied()
+        .collect();
+    let if_silent = if unseen.is_empty() {
+        None
+    } else {
+        let mut silent = bad_dump.clone();
+        for hop in &unseen {
+            silent.add_failed_neighbour(hop.address, &hop.interface);
+        }
+        let (bad_case, report) = replay(&arguments.bad, &silent, Some(&good))?;
+        let assumed = unseen.iter().map(|hop| hop.describe_silence(&bad.node));
+        let task = Task {
+            assumed: assumed.collect(),
+            ..task(&[cases[0].clone(), bad_case.clone()], &report)
+        };
+        Some(Box::new((task, bad_case)))
+    };
+    Ok(Sides {
+        task: task(&cases, &bad),
+        cases,
+        lab: None,
+        if_silent,
+    })
+}
+
+/// Replaces a node of a case by each of two dumps.
+fn overlay_dumps(case: &str, node: &str, arguments: &BisectArguments) -> Result<Sides, CliError> {
+    let (_, case) = load_case(case, arguments)?;
+    let [good, bad] = [
+        read_dump(&arguments.good, arguments)?,
+        read_dump(&arguments.bad, arguments)?,
+    ];
+    let dumps = [&good.dump, &bad.dump];
+    let known = HardwareAddresses::from_dumps(dumps);
+    let mut sides = sides_of_dumps(arguments, dumps, |name, dump, other| {
+        let (plan, mut report) = overlay_dump(&case.plan, node, name, dump, &known)?;
+        let read = if other.is_none() { &good } else { &bad };
+        report.omitted.splice(0..0, read.omitted.iter().cloned());
+        report.unread.clone_from(&read.gaps);
+        let case = Prepared {
+            plan,
+            ..case.clone()
+        };
+        Ok((case, report))
+    })?;
+    let base = BaseCase {
+        case: case.case.id.clone(),
+        node: node.to_owned(),
+    };
+    if let Some(silent) = &mut sides.if_silent {
+        silent.0.base = Some(base.clone());
+    }
+    sides.task.base = Some(base);
+    Ok(sides)
 }
 
 /// Warns about omitted parts of a dump that can affect packets, and about files that are not read.
@@ -196,8 +241,8 @@ fn read_dump(name: &str, arguments: &BisectArguments) -> Result<DumpOverride, Cl
 }
 
 /// Prepares both dumps as `svclab replay` does. They share only the link-layer addresses of their
-/// neighbours. Also returns what no trial includes.
-fn prepare_dumps(arguments: &BisectArguments) -> Result<([Prepared; 2], Unexamined), CliError> {
+/// neighbours.
+fn prepare_dumps(arguments: &BisectArguments) -> Result<Sides, CliError> {
     let two_nodes = |good: &str, bad: &str| {
         CliError::refused(
             format!(
@@ -215,38 +260,40 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<([Prepared; 2], Unexamin
     }
     let replaying = replay_arguments(arguments)?;
     let dumps = read_dump_arguments(&replaying.dumps, replaying.lenient)?;
-    let known = HardwareAddresses::from_dumps(dumps.iter().map(|given| &given.dump.dump));
-    let absent = not_collected(dumps.iter().map(|given| &given.dump.dump));
-    let mut dumps = dumps.into_iter();
-    let mut side =
-        |name: &str, node: Option<&String>| -> Result<(ReplayReport, Prepared), CliError> {
-            let given = dumps.next().map(|given| DumpArgument {
-                node: given.node.or_else(|| node.cloned()),
-                ..given
-            });
-            let given: Vec<DumpArgument> = given.into_iter().collect();
-            let (prepared, _) = prepare_generated_lab(&replaying, &given, &known)?;
-            let report = prepared.replay_reports.first().cloned().unwrap_or_default();
-            warn_omitted(name, &report);
-            require_whole_tables(std::slice::from_ref(&report))?;
-            Ok((report, prepared))
-        };
-    let (good_report, good_case) = side(&arguments.good, arguments.node.as_ref())?;
-    let good = &good_report.node;
-    // Without objects, only the file name of the second dump identifies its node.
-    let same = arguments
-        .node
-        .as_ref()
-        .or_else(|| arguments.objects.is_empty().then_some(good));
-    let (bad_report, bad_case) = side(&arguments.bad, same)?;
-    if *good != bad_report.node {
-        return Err(two_nodes(good, &bad_report.node));
-    }
-    let unexamined = Unexamined {
-        not_tried: untried_differences(&good_report, &bad_report),
-        not_collected: absent,
+    let [good, bad] = dumps.as_slice() else {
+        return Err(CliError::refused(
+            "a bisection needs two dumps",
+            "give one with --good and one with --bad",
+        ));
     };
-    Ok(([good_case, bad_case], unexamined))
+    let both = [&good.dump.dump, &bad.dump.dump];
+    let known = HardwareAddresses::from_dumps(both);
+    let mut sides = sides_of_dumps(arguments, both, |_, dump, other| {
+        let given = if other.is_none() { good } else { bad };
+        // Without objects, only the file name of the second dump identifies its node.
+        let same = other.filter(|_| arguments.objects.is_empty());
+        let same = same.map(|report| report.node.clone());
+        let given = DumpArgument {
+            node: given.node.clone().or(arguments.node.clone()).or(same),
+            dump: DumpOverride {
+                dump: dump.clone(),
+                ..given.dump.clone()
+            },
+            ..given.clone()
+        };
+        let (prepared, _) = prepare_generated_lab(&replaying, &[given], &known)?;
+        let report = prepared.replay_reports.first().cloned().unwrap_or_default();
+        match other {
+            Some(good) if good.node != report.node => Err(two_nodes(&good.node, &report.node)),
+            _ => Ok((prepared, report)),
+        }
+    })?;
+    // The probe was given as source and target. The generated labs have only this one.
+    sides.task.probe = None;
+    if let Some(silent) = &mut sides.if_silent {
+        silent.0.probe = None;
+    }
+    Ok(sides)
 }
 
 /// Returns the arguments of `svclab replay` for both dumps.
