@@ -257,6 +257,19 @@ impl Objects {
         addresses(&self.endpoint_slices) != before
     }
 
+    /// Returns the slices of a service.
+    pub fn slices_mut(
+        &mut self,
+        namespace: &str,
+        service: &str,
+    ) -> impl Iterator<Item = &mut EndpointSlice> {
+        let slices = self.endpoint_slices.iter_mut();
+        let own = slices.filter(move |slice| {
+            slice.namespace == namespace && service_name(&slice.value) == Some(service)
+        });
+        own.map(|slice| Arc::make_mut(&mut slice.value))
+    }
+
     fn derive_slices(&mut self) {
         let nodes: BTreeMap<&str, &Node> = self
             .nodes

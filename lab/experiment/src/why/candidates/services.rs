@@ -2,13 +2,14 @@
 //! and everything that leaves out an endpoint or an address.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::Failures;
 use crate::why::change::{PolicyField, ProposedChange, ServiceField};
 use svclab_judge::{called_service, is_name_suffix};
 use svclab_model::plan::{Probe, ProbeProtocol};
-use svclab_rules::objects::{PortSpec, Service, ServiceType, SliceEndpoint};
+use svclab_planner::cluster::Pod;
+use svclab_rules::objects::{EndpointSlice, PortSpec, Service, ServiceType, SliceEndpoint};
 use svclab_ruleset::Protocol;
 
 /// Maximum number of values that are tried for a field.
@@ -114,6 +115,9 @@ fn endpoints(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> 
     if !service.selector.is_empty() && differ_from_selected() {
         changes.push(change_of(service, ServiceField::SelectedEndpoints));
     }
+    if service.selector.is_empty() {
+        changes.extend(addresses(failures, service, &slices));
+    }
     for slice in slices {
         let unready = slice.endpoints.iter().filter(|endpoint| !endpoint.ready);
         let pods = unready.filter_map(|endpoint| endpoint.pod.as_ref());
@@ -125,34 +129,71 @@ fn endpoints(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> 
                 let served = slice.endpoints.iter().flat_map(|endpoint| {
                     other_served_ports(failures, endpoint, (number, port.protocol))
                 });
-                let wanted = served.take(MAX_VALUES);
-                changes.extend(wanted.map(|wanted| {
-                    let port = port.port;
+                let served: Vec<(&Pod, u16)> = served.take(MAX_VALUES).collect();
+                changes.extend(served.iter().map(|(_, wanted)| {
+                    let (port, wanted) = (port.port, *wanted);
                     change_of(service, ServiceField::TargetPort { port, wanted })
                 }));
+                changes.extend(
+                    served
+                        .iter()
+                        .map(|(pod, port)| ProposedChange::ContainerPort {
+                            pod: format!("{}/{}", pod.namespace, pod.name),
+                            port: *port,
+                            wanted: number,
+                        }),
+                );
             }
         }
     }
     changes
 }
 
-/// Returns the ports that the pod of an endpoint serves, if it does not serve this one.
-fn other_served_ports(
+/// Returns the addresses of expected pods in place of those of endpoints that are no pods.
+fn addresses(
     failures: &Failures<'_>,
+    service: &Service,
+    slices: &[&EndpointSlice],
+) -> Vec<ProposedChange> {
+    let names = expected_endpoints(failures, service);
+    let pods = &failures.cluster.pods;
+    let expected = pods.iter().filter(|pod| {
+        let reference = pod.reference();
+        names.iter().any(|name| is_name_suffix(&reference, name))
+    });
+    let expected: Vec<IpAddr> = expected.flat_map(|pod| pod.ips.clone()).collect();
+    let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+    let unknown = endpoints.flat_map(|endpoint| &endpoint.addresses);
+    let unknown = unknown.filter(|own| !pods.iter().any(|pod| pod.ips.contains(own)));
+    let changes = unknown.flat_map(|address| {
+        let is_same_family = |wanted: &&IpAddr| wanted.is_ipv4() == address.is_ipv4();
+        let wanted = expected.iter().filter(is_same_family);
+        wanted.map(|wanted| {
+            let (address, wanted) = (*address, *wanted);
+            change_of(service, ServiceField::EndpointAddress { address, wanted })
+        })
+    });
+    changes.take(MAX_VALUES).collect()
+}
+
+/// Returns the pod of an endpoint with each port that it serves, if it does not serve this one.
+fn other_served_ports<'c>(
+    failures: &Failures<'c>,
     endpoint: &SliceEndpoint,
     (number, protocol): (u16, Protocol),
-) -> Vec<u16> {
+) -> Vec<(&'c Pod, u16)> {
     let cluster = failures.cluster;
     let mut pods = cluster.pods.iter().filter(|pod| !pod.host_network);
     let pod = pods.find(|pod| endpoint.addresses.iter().any(|own| pod.ips.contains(own)));
-    let Some(name) = pod.map(svclab_planner::cluster::Pod::reference) else {
+    let Some(pod) = pod else {
         return Vec::new();
     };
+    let name = pod.reference();
     let is_protocol = |served: ProbeProtocol| Protocol::try_from(served) == Ok(protocol);
     let served = cluster.serving.iter();
     let served = served.filter(|served| served.netns == name && is_protocol(served.protocol));
-    let ports: Vec<u16> = served.map(|served| served.port).collect();
-    if ports.contains(&number) {
+    let ports: Vec<(&Pod, u16)> = served.map(|served| (pod, served.port)).collect();
+    if ports.iter().any(|(_, port)| *port == number) {
         Vec::new()
     } else {
         ports
@@ -176,19 +217,24 @@ fn selectors(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> 
     tried.into_iter().map(to_change).collect()
 }
 
-/// Returns the labels with which the service selects pods that the lab expects as endpoints.
-fn labels(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
-    let selector = &service.selector;
-    if selector.is_empty() {
-        return Vec::new();
-    }
+/// Returns the names of the endpoints that the lab expects for failing probes of a service.
+fn expected_endpoints<'c>(failures: &Failures<'c>, service: &Service) -> BTreeSet<&'c String> {
     let expected = &failures.case.expected().expected.probes;
     let calls = |probe: &&Probe| {
         called_service(failures.cluster, probe).is_some_and(|(called, _)| called == service)
     };
     let probes = failures.probes().filter(calls);
     let expected = probes.filter_map(|probe| expected.get(&probe.name)?.endpoints.as_ref());
-    let names: BTreeSet<&String> = expected.flatten().collect();
+    expected.flatten().collect()
+}
+
+/// Returns the labels with which the service selects pods that the lab expects as endpoints.
+fn labels(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
+    let selector = &service.selector;
+    if selector.is_empty() {
+        return Vec::new();
+    }
+    let names = expected_endpoints(failures, service);
     let pods = failures.case.objects.pods.iter();
     let pods = pods.filter(|pod| {
         let reference = format!("pod/{}/{}", pod.namespace, pod.name);

@@ -22,6 +22,9 @@ impl ProposedChange {
             Self::ServiceField { service, field } => objects::set_field(case, service, field)?,
             Self::MakePodReady { pod } => objects::make_pod_ready(case, pod)?,
             Self::LabelPod { pod, labels } => objects::label_pod(case, pod, labels)?,
+            Self::ContainerPort { pod, port, wanted } => {
+                objects::set_container_port(case, pod, *port, *wanted)?;
+            }
             Self::FlannelMasquerade => {
                 let flannel = spec_mut(case).flannel.as_mut();
                 set(&mut flannel.ok_or_else(missing_in_lab)?.ip_masq, true)?;

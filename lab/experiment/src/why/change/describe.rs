@@ -1,6 +1,5 @@
 //! Describes changes as actions of an operator.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use super::{PolicyField, ProposedChange, ServiceField};
@@ -31,12 +30,6 @@ fn render_route(route: &Route) -> String {
     text
 }
 
-fn render_labels(pod: &str, labels: &BTreeMap<String, String>) -> String {
-    let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
-    let labels: Vec<String> = labels.collect();
-    format!("label the pod {pod} with {}", labels.join(", "))
-}
-
 impl fmt::Display for PolicyField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -61,6 +54,10 @@ impl fmt::Display for ServiceField {
             Self::SelectedEndpoints => {
                 f.write_str("let the selected pods be the endpoints (EndpointSlices) of")
             }
+            Self::EndpointAddress { address, wanted } => write!(
+                f,
+                "set the address {wanted} instead of {address} in the EndpointSlice of"
+            ),
             Self::Port { port, wanted } => write!(f, "set port: {wanted} instead of {port} in"),
             Self::NodePort { port, wanted } => {
                 write!(f, "set nodePort: {wanted} for port {port} in")
@@ -105,6 +102,24 @@ fn describe_proxy_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) ->
     write!(f, "start kube-proxy {verb} {flag}")
 }
 
+/// Describes a change of a pod; writes nothing for others.
+fn describe_pod_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match change {
+        ProposedChange::MakePodReady { pod } => write!(f, "make the pod {pod} ready"),
+        ProposedChange::LabelPod { pod, labels } => {
+            let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
+            let labels: Vec<String> = labels.collect();
+            write!(f, "label the pod {pod} with {}", labels.join(", "))
+        }
+        ProposedChange::ContainerPort { pod, port, wanted } => write!(
+            f,
+            "set containerPort: {wanted} instead of {port} in the pod {pod}, and let its program \
+             listen there"
+        ),
+        _ => Ok(()),
+    }
+}
+
 impl fmt::Display for ProposedChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -115,8 +130,9 @@ impl fmt::Display for ProposedChange {
                 write!(f, "set {field}: Local in service {service}")
             }
             Self::ServiceField { service, field } => write!(f, "{field} service {service}"),
-            Self::MakePodReady { pod } => write!(f, "make the pod {pod} ready"),
-            Self::LabelPod { pod, labels } => f.write_str(&render_labels(pod, labels)),
+            Self::MakePodReady { .. } | Self::LabelPod { .. } | Self::ContainerPort { .. } => {
+                describe_pod_change(self, f)
+            }
             Self::FlannelMasquerade => f.write_str("start flanneld with --ip-masq"),
             Self::FlannelNetwork { network } => {
                 write!(f, "set the network of flannel to {network}")

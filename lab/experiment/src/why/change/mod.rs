@@ -62,6 +62,15 @@ pub enum ProposedChange {
         /// Labels to set.
         labels: BTreeMap<String, String>,
     },
+    /// Lets a container of a pod listen on another port.
+    ContainerPort {
+        /// Pod: `NAMESPACE/NAME`.
+        pod: String,
+        /// Current port.
+        port: u16,
+        /// New port.
+        wanted: u16,
+    },
     /// Lets flannel masquerade packets to other networks.
     FlannelMasquerade,
     /// Sets the network of flannel to the pod networks.
@@ -362,6 +371,7 @@ impl ProposedChange {
             | Self::ServiceField { .. }
             | Self::MakePodReady { .. }
             | Self::LabelPod { .. }
+            | Self::ContainerPort { .. }
             | Self::RunKubeProxy { .. }
             | Self::ClusterCidr { .. }
             | Self::MasqueradeAll

@@ -1,6 +1,7 @@
 //! Applies changes of Kubernetes objects to a case.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodCondition, Service, ServicePort, ServiceSpec};
@@ -58,6 +59,13 @@ pub enum ServiceField {
     },
     /// Replaces the `EndpointSlices` by those of the selected pods.
     SelectedEndpoints,
+    /// Replaces an address of an endpoint in the `EndpointSlices`.
+    EndpointAddress {
+        /// Current address.
+        address: IpAddr,
+        /// New address.
+        wanted: IpAddr,
+    },
     /// Sets `selector`.
     Selector {
         /// Labels of the selected pods.
@@ -73,6 +81,9 @@ impl ServiceField {
             | (Self::NodePort { port, .. }, Self::NodePort { port: of, .. })
             | (Self::TargetPort { port, .. }, Self::TargetPort { port: of, .. })
             | (Self::Protocol { port, .. }, Self::Protocol { port: of, .. }) => port == of,
+            (Self::EndpointAddress { address, .. }, Self::EndpointAddress { address: of, .. }) => {
+                address == of
+            }
             (Self::Selector { .. }, Self::Selector { .. }) => true,
             _ => self == other,
         }
@@ -114,8 +125,52 @@ pub(super) fn set_field(
         let differs = objects.replace_slices(namespace, name);
         return differs.then_some(()).ok_or(ChangeError::NoEffect);
     }
+    if let ServiceField::EndpointAddress { address, wanted } = field {
+        return set_endpoint_address(case, service, *address, *wanted);
+    }
     edit_service(case, service, |object| edit_field(object, field))?;
     Arc::make_mut(&mut case.objects).update_derived_slices();
+    Ok(())
+}
+
+/// Replaces an address in the slices of a service.
+fn set_endpoint_address(
+    case: &mut Case,
+    service: &str,
+    address: IpAddr,
+    wanted: IpAddr,
+) -> Result<(), ChangeError> {
+    let (namespace, name) = service.split_once('/').ok_or_else(missing)?;
+    let address = address.to_string();
+    let mut result = Err(ChangeError::NoEffect);
+    let objects = Arc::make_mut(&mut case.objects);
+    for slice in objects.slices_mut(namespace, name) {
+        let endpoints = slice.endpoints.iter_mut().flatten();
+        let addresses = endpoints.flat_map(|endpoint| &mut endpoint.addresses);
+        for own in addresses.filter(|own| **own == address) {
+            *own = wanted.to_string();
+            result = Ok(());
+        }
+    }
+    result
+}
+
+/// Replaces a number among the ports on which the containers of a pod listen.
+pub(super) fn set_container_port(
+    case: &mut Case,
+    pod: &str,
+    port: u16,
+    wanted: u16,
+) -> Result<(), ChangeError> {
+    let objects = Arc::make_mut(&mut case.objects);
+    let mut pods = objects.pods.iter_mut();
+    let found = pods.find(|each| format!("{}/{}", each.namespace, each.name) == pod);
+    let found = Arc::make_mut(&mut found.ok_or_else(missing)?.value);
+    let containers = found.spec.iter_mut().flat_map(|spec| &mut spec.containers);
+    let mut ports = containers.flat_map(|container| container.ports.iter_mut().flatten());
+    let own = ports.find(|own| own.container_port == i32::from(port));
+    own.ok_or(ChangeError::NoEffect)?.container_port = i32::from(wanted);
+    objects.update_derived_slices();
     Ok(())
 }
 
@@ -209,7 +264,8 @@ fn edit_field(object: &mut Service, field: &ServiceField) -> Option<()> {
         }
         ServiceField::NoProxyName
         | ServiceField::NoProxiedAddress
-        | ServiceField::SelectedEndpoints => {}
+        | ServiceField::SelectedEndpoints
+        | ServiceField::EndpointAddress { .. } => {}
     }
     Some(())
 }

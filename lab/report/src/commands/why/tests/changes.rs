@@ -78,6 +78,11 @@ pub(super) fn all_changes() -> Vec<ProposedChange> {
         pod: named("default/web-2"),
         labels: [(named("app"), named("web"))].into(),
     });
+    changes.push(ProposedChange::ContainerPort {
+        pod: named("default/web-2"),
+        port: 9090,
+        wanted: 8080,
+    });
     changes.extend(
         [None, Some(named("10.244.0.0/16"))]
             .map(|networks| ProposedChange::RunKubeProxy { networks }),
@@ -92,6 +97,10 @@ fn service_changes() -> Vec<ProposedChange> {
         ServiceField::NoProxyName,
         ServiceField::NoProxiedAddress,
         ServiceField::SelectedEndpoints,
+        ServiceField::EndpointAddress {
+            address: [10, 244, 2, 77].into(),
+            wanted: [10, 244, 2, 20].into(),
+        },
         ServiceField::Port {
             port: 81,
             wanted: 80,
