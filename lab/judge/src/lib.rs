@@ -16,9 +16,9 @@ pub use address_book::AddressBook;
 pub use check::{Check, LinkContent, SetContent};
 pub use conclusion::{
     Cause, DROP_TABLE, DropKind, DropRow, Explainer, Fact, Fault, IcmpMeaning, InterfaceName,
-    KeptSourceReason, MasqueradeOption, MissingEndpointReason, NamedAddress, NodePortGap,
-    Rejection, ReplyGap, RuleReference, ServicePolicy, TunnelEnds, UntranslatedReason, drop_row,
-    find_reply, find_request,
+    KeptSourceReason, MasqueradeOption, MissingEndpointReason, NamedAddress, NoEndpointReason,
+    NodePortGap, Rejection, ReplyGap, RuleReference, ServicePolicy, TunnelEnds, UntranslatedReason,
+    drop_row, find_reply, find_request,
 };
 pub use deviation::{Deviation, InterfaceProperty};
 pub use judge::claim::{ClaimDifference, ClaimOutcome, ClaimVerdict};

@@ -9,7 +9,7 @@ use super::drop_kind::DropKind;
 use super::drop_table::drop_kind;
 use super::fault::Fault;
 use super::last_hop::LastHop;
-use super::rules::{RuleReference, marking_rule};
+use super::rules::{RuleReference, marking_rule, sending_rule};
 use crate::state::LabState;
 use svclab_journey::journey::{Hop, PacketPath, PathEnd, SysctlValue};
 
@@ -27,7 +27,10 @@ pub enum Cause {
         rule: RuleReference,
         /// Rule that set the mark on which the dropping rule matched, or the jump to that rule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        marked_by: Option<RuleReference>,
+        marked_by: Option<Box<RuleReference>>,
+        /// Rule that sent the packet to a dropping rule without conditions of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sent_by: Option<Box<RuleReference>>,
     },
     /// The kernel reported the packet as dropped.
     Kernel {
@@ -94,9 +97,11 @@ impl Cause {
         let explain = |kind| last.map_or((kind, None), |last| last.explain(kind));
         match &flight.end {
             PathEnd::DroppedByRule => {
+                let reference = |step| Box::new(RuleReference::new(step, hop));
                 let rule = hop.matches.last().map(|step| Self::Rule {
                     rule: RuleReference::new(step, hop),
-                    marked_by: marking_rule(hop).map(|step| RuleReference::new(step, hop)),
+                    marked_by: marking_rule(hop).map(reference),
+                    sent_by: sending_rule(hop).map(reference),
                 });
                 rule.unwrap_or(Self::Unknown { fault: None })
             }

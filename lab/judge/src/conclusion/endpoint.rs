@@ -5,12 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::service_reasons::{MissingEndpointReason, NodePortGap};
+use super::service_reasons::{MissingEndpointReason, NoEndpointReason, NodePortGap, ServicePolicy};
 use super::{Conclusion, Fact};
 use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, RuleMatch};
 use svclab_planner::cluster::{FABRIC, Node};
 use svclab_rules::kube_proxy::Mode;
-use svclab_rules::objects::{PortSpec, Service};
+use svclab_rules::objects::{PortSpec, Service, SliceEndpoint};
 use svclab_ruleset::{Family, Protocol};
 
 /// Range of node ports without the flag `--service-node-port-range` of the API server (kubernetes
@@ -37,6 +37,7 @@ impl Conclusion<'_> {
             self.outside_ranges(request, hop),
             self.no_service_port(request),
             self.no_node_port(request, hop),
+            self.no_endpoint(request, hop),
             self.not_listening(request, hop),
             self.unknown_endpoint(hop),
             self.not_in_fabric(request, hop),
@@ -129,6 +130,52 @@ impl Conclusion<'_> {
             port: *number,
             service: service.full_name(),
             because,
+        })
+    }
+
+    /// Returns the fact that the service of a request that a node dropped or refused has no endpoint
+    /// for it. kube-proxy also uses endpoints that terminate but still serve if no other is ready
+    /// (kubernetes v1.30, `pkg/proxy/topology.go`, `CategorizeEndpoints`).
+    fn no_endpoint(&self, request: &PacketPath, hop: &Hop) -> Option<Fact> {
+        let to = hop.before.destination;
+        let node = self.node(hop)?;
+        node.kube_proxy.as_ref()?;
+        let has_ended = matches!(request.end, PathEnd::DroppedByRule | PathEnd::Rejected(_));
+        if !has_ended || hop.after.destination != to {
+            return None;
+        }
+        let (service, is_internal) = self.service(to, request.kind)?;
+        let slices = self.book.cluster().slices.iter();
+        let own = slices.filter(|slice| slice.belongs_to(service));
+        let endpoints = own.flat_map(|slice| &slice.endpoints).filter(|endpoint| {
+            let mut addresses = endpoint.addresses.iter();
+            addresses.any(|own| own.is_ipv4() == to.is_ipv4())
+        });
+        let endpoints: Vec<&SliceEndpoint> = endpoints.collect();
+        let is_usable = |endpoint: &&&SliceEndpoint| {
+            endpoint.ready || (endpoint.serving && endpoint.terminating)
+        };
+        let mut usable = endpoints.iter().filter(is_usable).peekable();
+        let (policy, is_local) = if is_internal {
+            (ServicePolicy::InternalLocal, service.internal_local)
+        } else {
+            (ServicePolicy::ExternalLocal, service.external_local)
+        };
+        let reason = if endpoints.is_empty() {
+            NoEndpointReason::Empty
+        } else if usable.peek().is_none() {
+            let addresses = endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
+            let names = addresses.map(|address| self.book.name_of(*address));
+            NoEndpointReason::NotReady(names.collect())
+        } else if is_local && !usable.any(|endpoint| endpoint.node.as_ref() == Some(&node.name)) {
+            NoEndpointReason::OnlyOnOtherNodes(policy)
+        } else {
+            return None;
+        };
+        Some(Fact::NoEndpoint {
+            service: service.full_name(),
+            node: node.name.clone(),
+            reason,
         })
     }
 
@@ -252,7 +299,6 @@ impl Conclusion<'_> {
     }
 }
 
-/// Returns the transport protocol of a request.
 /// Whether kube-proxy serves node ports on other addresses of the node only.
 fn excludes(node: &Node, address: IpAddr) -> bool {
     let Some(proxy) = &node.kube_proxy else {
@@ -267,6 +313,7 @@ fn excludes(node: &Node, address: IpAddr) -> bool {
     !selected.iter().any(|own| own.covers(address, primary))
 }
 
+/// Returns the transport protocol of a request.
 const fn protocol(kind: Kind) -> Option<Protocol> {
     match kind {
         Kind::Datagram => Some(Protocol::Udp),

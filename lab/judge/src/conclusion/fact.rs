@@ -10,8 +10,8 @@ use super::fault::Fault;
 use super::icmp_meaning::IcmpMeaning;
 use super::rules::RuleReference;
 use super::service_reasons::{
-    MasqueradeOption, MissingEndpointReason, NodePortGap, ReplyGap, ServicePolicy,
-    UntranslatedReason,
+    MasqueradeOption, MissingEndpointReason, NoEndpointReason, NodePortGap, ReplyGap,
+    ServicePolicy, UntranslatedReason,
 };
 use crate::address_book::AddressBook;
 use crate::deviation::Deviation;
@@ -266,6 +266,15 @@ pub enum Fact {
         service: String,
         /// Reason.
         because: NodePortGap,
+    },
+    /// A service has no endpoint for a request that a node dropped or refused.
+    NoEndpoint {
+        /// Namespace and name of the service.
+        service: String,
+        /// Name of the node.
+        node: String,
+        /// Reason.
+        reason: NoEndpointReason,
     },
     /// No server listens on the port of a request to an endpoint.
     NotListening {

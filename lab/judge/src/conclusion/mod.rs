@@ -46,8 +46,8 @@ pub use fault::{Fault, InterfaceName};
 pub use icmp_meaning::IcmpMeaning;
 pub use rules::RuleReference;
 pub use service_reasons::{
-    MasqueradeOption, MissingEndpointReason, NodePortGap, ReplyGap, ServicePolicy,
-    UntranslatedReason,
+    MasqueradeOption, MissingEndpointReason, NoEndpointReason, NodePortGap, ReplyGap,
+    ServicePolicy, UntranslatedReason,
 };
 
 /// Explains the journeys of a stage.

@@ -70,6 +70,47 @@ pub(super) fn marking_rule(hop: &Hop) -> Option<&RuleMatch> {
     last_jump_to(before, marking_index)
 }
 
+/// Returns the last rule with conditions on the way to a dropping rule without conditions, or the
+/// first jump on this way. `None` if the dropping rule itself decides.
+pub(super) fn sending_rule(hop: &Hop) -> Option<&RuleMatch> {
+    let mut index = hop.matches.len().checked_sub(1)?;
+    let mut sent_by = None;
+    while is_unconditional(hop.matches[index].rule.as_ref()?) {
+        let chain = &hop.matches[index].chain;
+        let mut earlier = hop.matches[..index].iter();
+        let jump = earlier.rposition(|step| step.target.as_ref() == Some(chain));
+        let Some(jump) = jump else {
+            break;
+        };
+        sent_by = hop.matches.get(jump);
+        index = jump;
+    }
+    sent_by
+}
+
+/// Whether a rule of iptables or nftables has no match: all packets in its chain match it.
+fn is_unconditional(rule: &str) -> bool {
+    let words = shlex::split(rule).unwrap_or_default();
+    let mut words = words.iter().map(String::as_str).peekable();
+    while let Some(word) = words.next() {
+        match word {
+            "-m" if words.peek() == Some(&"comment") => {
+                words.next();
+            }
+            "--comment" => {
+                words.next();
+            }
+            // Values of a counter and of a log statement follow their names.
+            "counter" | "log" | "packets" | "bytes" | "prefix" | "level" => {}
+            // Options of iptables, and verdicts of nftables.
+            "-j" | "-g" | "drop" | "reject" | "jump" | "goto" => return true,
+            word if word.parse::<u64>().is_ok() => {}
+            _ => return false,
+        }
+    }
+    false
+}
+
 /// Returns the jump to the chain of the match at `index`, or that match in a base chain.
 fn last_jump_to(matches: &[RuleMatch], index: usize) -> Option<&RuleMatch> {
     let reached = matches.get(index)?;
@@ -104,6 +145,22 @@ pub(super) fn marking_jump(hop: &Hop) -> Option<&RuleMatch> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn is_unconditional_only_without_matches() {
+        for (rule, expected) in [
+            ("reject", true),
+            ("counter packets 3 bytes 180 drop", true),
+            ("jump services", true),
+            ("ct state new jump services", false),
+            ("-j DROP", true),
+            (r#"-m comment --comment "a -s b" -j REJECT"#, true),
+            ("-s 10.0.0.0/8 -j DROP", false),
+            ("-m mark --mark 0x8000/0x8000 -j DROP", false),
+        ] {
+            assert_eq!(is_unconditional(rule), expected, "{rule}");
+        }
+    }
 
     #[test]
     fn matched_mark_has_value_and_mask() {

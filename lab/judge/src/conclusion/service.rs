@@ -182,8 +182,8 @@ impl Conclusion<'_> {
         })
     }
 
-    /// Returns why IPVS did not translate the address of a service. `None` in another mode, or if a
-    /// virtual server has the address.
+    /// Returns why IPVS did not translate the address of a service. `None` in another mode, or if the
+    /// node and a virtual server have the address.
     fn untranslated_by_ipvs(
         &self,
         node: &Node,
@@ -198,7 +198,12 @@ impl Conclusion<'_> {
         if is_balanced && !proxy.bind_load_balancer_ips {
             return Some(UntranslatedReason::UnboundAddress);
         }
-        let mut servers = self.lab.observed(&node.name)?.ipvs.iter();
+        let state = self.lab.observed(&node.name)?;
+        let mut addresses = state.links.iter().flat_map(|link| &link.addresses);
+        if !addresses.any(|own| own.ip() == to.ip()) {
+            return Some(UntranslatedReason::NoAddress);
+        }
+        let mut servers = state.ipvs.iter();
         let is_served = servers.any(|server| match server.key {
             VirtualServerKey::Address { address, port, .. } => {
                 (address, port) == (to.ip(), to.port())

@@ -30,6 +30,10 @@ pub enum UntranslatedReason {
     /// kube-proxy in ipvs mode does not bind load balancer addresses to the node
     /// (`bindLoadBalancerIPs: false`). IPVS translates only packets to addresses of the node.
     UnboundAddress,
+    /// kube-proxy runs in ipvs mode, and no interface of the node has the address. IPVS translates
+    /// received packets only if their destination is an address of the node (Linux v6.12,
+    /// `net/netfilter/ipvs/ip_vs_core.c`, `ip_vs_ops4`: hook `LOCAL_IN`).
+    NoAddress,
     /// kube-proxy runs in ipvs mode, and IPVS has no virtual server at the address and port.
     NoVirtualServer,
     /// kube-proxy ignores the service.
@@ -105,6 +109,18 @@ pub enum ServicePolicy {
     ExternalLocal,
     /// `sessionAffinity: ClientIP`.
     ClientIp,
+}
+
+/// Reason why a service has no endpoint for a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum NoEndpointReason {
+    /// No slice of the service has an endpoint.
+    Empty,
+    /// No endpoint is ready. Contains the names of the endpoints.
+    NotReady(Vec<String>),
+    /// A policy excludes the endpoints on other nodes.
+    OnlyOnOtherNodes(ServicePolicy),
 }
 
 /// Reason why an endpoint gets no connections of a service.

@@ -114,6 +114,7 @@ fn render_fact(fact: &Fact) -> String {
         | Fact::NoServicePort { .. }
         | Fact::NoNodePort { .. }
         | Fact::NodePortNotServed { .. }
+        | Fact::NoEndpoint { .. }
         | Fact::NotListening { .. }
         | Fact::UnknownEndpoint { .. }
         | Fact::MissingEndpoint { .. }
@@ -250,20 +251,20 @@ fn render_loss(fact: &Fact) -> String {
     let tunnel = render_tunnel(tunnel.as_deref());
     let packet = packet.label();
     let (source, destination) = (render_address(source), render_address(destination));
-    let through = ingress.as_ref();
-    let through = through.map_or_else(String::new, |name| format!(" through {name}"));
-    let on_ingress = if through.is_empty() {
-        String::new()
-    } else {
-        format!(" on ingress{through}")
-    };
+    let through = ingress.as_ref().map(|name| format!(" through {name}"));
+    let on_ingress = through
+        .iter()
+        .map(|through| format!(" on ingress{through}"));
+    let (on_ingress, through) = (on_ingress.collect::<String>(), through.unwrap_or_default());
     match cause {
-        Cause::Rule { rule, marked_by } => {
-            let marked_by = marked_by.as_ref().map_or_else(String::new, |rule| {
-                format!("; the packet was marked by {}", render_rule(rule))
-            });
-            let rule = render_rule(rule);
-            format!("{packet}{tunnel} was dropped in {namespace} by {rule}{marked_by}")
+        Cause::Rule {
+            rule,
+            marked_by,
+            sent_by,
+        } => {
+            let rule =
+                render_rule(rule) + &render_earlier_rules(marked_by.as_deref(), sent_by.as_deref());
+            format!("{packet}{tunnel} was dropped in {namespace} by {rule}")
         }
         Cause::Kernel {
             kind,
@@ -402,6 +403,19 @@ fn render_address(named: &NamedAddress) -> String {
 
 /// Renders a rule with its position. Names the iptables backend if the packet matched rules of
 /// both.
+/// Renders the rules because of which a packet met the rule that dropped it.
+fn render_earlier_rules(
+    marked_by: Option<&RuleReference>,
+    sent_by: Option<&RuleReference>,
+) -> String {
+    let earlier = [("marked", marked_by), ("sent there", sent_by)];
+    let texts = earlier.into_iter().filter_map(|(what, rule)| {
+        let rule = render_rule(rule?);
+        Some(format!("; the packet was {what} by {rule}"))
+    });
+    texts.collect()
+}
+
 pub(crate) fn render_rule(rule: &RuleReference) -> String {
     let number = rule.number.map_or_else(
         || format!(" ({})", rule.target.as_deref().unwrap_or("end of chain")),

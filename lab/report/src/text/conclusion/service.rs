@@ -3,8 +3,8 @@
 use super::{render_address, render_rule};
 use crate::text::join_and;
 use svclab_judge::{
-    Fact, MasqueradeOption, MissingEndpointReason, NamedAddress, NodePortGap, ReplyGap,
-    ServicePolicy, UntranslatedReason,
+    Fact, MasqueradeOption, MissingEndpointReason, NamedAddress, NoEndpointReason, NodePortGap,
+    ReplyGap, ServicePolicy, UntranslatedReason,
 };
 use svclab_model::evidence::format_address;
 
@@ -90,20 +90,25 @@ pub(super) fn render_service_fact(fact: &Fact) -> String {
         }
         Fact::LimitedEndpoints { service, policy } => {
             let limit = match policy {
-                ServicePolicy::InternalLocal => {
-                    "`internalTrafficPolicy: Local`: only endpoints on the node of the source are used"
-                }
+                ServicePolicy::InternalLocal => "only endpoints on the node of the source are used",
                 ServicePolicy::ExternalLocal => {
-                    "`externalTrafficPolicy: Local`: only endpoints on the node that receives the \
-                     packet are used"
+                    "only endpoints on the node that receives the packet are used"
                 }
-                ServicePolicy::ClientIp => {
-                    "`sessionAffinity: ClientIP`: all connections of a source use one endpoint"
-                }
+                ServicePolicy::ClientIp => "all connections of a source use one endpoint",
             };
-            format!("service {service} has {limit}")
+            let field = policy_field(*policy);
+            format!("service {service} has `{field}`: {limit}")
         }
         _ => render_endpoint_fact(fact),
+    }
+}
+
+/// Returns the field of a service with its value.
+const fn policy_field(policy: ServicePolicy) -> &'static str {
+    match policy {
+        ServicePolicy::InternalLocal => "internalTrafficPolicy: Local",
+        ServicePolicy::ExternalLocal => "externalTrafficPolicy: Local",
+        ServicePolicy::ClientIp => "sessionAffinity: ClientIP",
     }
 }
 
@@ -194,6 +199,11 @@ fn render_endpoint_fact(fact: &Fact) -> String {
                  {because}"
             )
         }
+        Fact::NoEndpoint {
+            service,
+            node,
+            reason,
+        } => format!("service {service} has {}", describe_gap(reason, node)),
         Fact::NotListening {
             endpoint,
             port,
@@ -231,6 +241,21 @@ fn render_endpoint_fact(fact: &Fact) -> String {
     }
 }
 
+/// Describes that a service has no endpoint for a request at a node.
+fn describe_gap(reason: &NoEndpointReason, node: &str) -> String {
+    match reason {
+        NoEndpointReason::Empty => "no endpoints".to_owned(),
+        NoEndpointReason::NotReady(endpoints) => format!(
+            "no ready endpoints: the condition `Ready` of {} is false",
+            join_and(endpoints)
+        ),
+        NoEndpointReason::OnlyOnOtherNodes(policy) => format!(
+            "no local endpoints on {node}, and `{}` excludes those on other nodes",
+            policy_field(*policy)
+        ),
+    }
+}
+
 fn describe_reason(reason: &UntranslatedReason) -> String {
     match reason {
         UntranslatedReason::NoProxy => {
@@ -245,6 +270,11 @@ fn describe_reason(reason: &UntranslatedReason) -> String {
         UntranslatedReason::UnboundAddress => {
             "kube-proxy does not bind load balancer addresses to the node (`bindLoadBalancerIPs: \
              false`), and IPVS translates only packets to addresses of the node"
+                .to_owned()
+        }
+        UntranslatedReason::NoAddress => {
+            "no interface of the node has the address, which kube-proxy adds to kube-ipvs0, and IPVS \
+             translates only packets to addresses of the node"
                 .to_owned()
         }
         UntranslatedReason::NoVirtualServer => {

@@ -278,14 +278,23 @@ impl fmt::Display for DeletedRule<'_> {
 }
 
 /// Returns the rule that decided what a fact states. A rule that drops all marked packets does not
-/// decide: the rule that marked the packet does.
+/// decide: the rule that marked the packet does. Neither does a rule that drops all packets in its
+/// chain.
 fn deciding_rule(fact: &Fact) -> Option<(&str, &RuleReference)> {
     match fact {
         Fact::Lost {
             namespace,
-            cause: Cause::Rule { rule, marked_by },
+            cause:
+                Cause::Rule {
+                    rule,
+                    marked_by,
+                    sent_by,
+                },
             ..
-        } => Some((namespace, marked_by.as_ref().unwrap_or(rule))),
+        } => {
+            let earlier = marked_by.as_deref().or(sent_by.as_deref());
+            Some((namespace, earlier.unwrap_or(rule)))
+        }
         Fact::KeptSource {
             namespace,
             reason: KeptSourceReason::Returned { rules },

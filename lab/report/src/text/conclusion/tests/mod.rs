@@ -1,6 +1,7 @@
 //! Tests the sentences about packets, and that every known drop has one.
 
 mod deviations;
+mod rules;
 mod service;
 
 use std::collections::BTreeMap;
@@ -455,7 +456,8 @@ fn facts_losses_in_tunnels_name_its_ends() {
     insta::assert_snapshot!(render([
         in_tunnel(Cause::Rule {
             rule: rule(),
-            marked_by: None
+            marked_by: None,
+            sent_by: None,
         }),
         in_tunnel(Cause::Kernel {
             kind: DropKind::NoRoute,

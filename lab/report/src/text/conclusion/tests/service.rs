@@ -2,8 +2,8 @@
 
 use super::*;
 use svclab_judge::{
-    MasqueradeOption, MissingEndpointReason, NodePortGap, ReplyGap, ServicePolicy,
-    UntranslatedReason,
+    MasqueradeOption, MissingEndpointReason, NoEndpointReason, NodePortGap, ReplyGap,
+    ServicePolicy, UntranslatedReason,
 };
 use svclab_model::evidence::AddressPair;
 use svclab_ruleset::Family;
@@ -25,6 +25,7 @@ fn facts_untranslated_service_gives_the_reason() {
         },
         UntranslatedReason::ProxiedAddress,
         UntranslatedReason::UnboundAddress,
+        UntranslatedReason::NoAddress,
         UntranslatedReason::NoVirtualServer,
         UntranslatedReason::Ignored {
             reason: "is headless".to_owned(),
@@ -175,6 +176,11 @@ fn facts_ends_at_endpoints_are_named() {
         port: "8080/tcp".to_owned(),
         listening: listening.iter().map(|&port| port.to_owned()).collect(),
     };
+    let no_endpoint = |reason| Fact::NoEndpoint {
+        service: service(),
+        node: "node-1".to_owned(),
+        reason,
+    };
     let missing = |reason| Fact::MissingEndpoint {
         service: service(),
         endpoint: "pod/default/web-1".to_owned(),
@@ -202,6 +208,14 @@ fn facts_ends_at_endpoints_are_named() {
             service: service(),
             address: "10.244.2.121:8080".parse().unwrap(),
         },
+        no_endpoint(NoEndpointReason::Empty),
+        no_endpoint(NoEndpointReason::NotReady(vec![
+            "pod/default/web-1".to_owned(),
+            "pod/default/web-2".to_owned(),
+        ])),
+        no_endpoint(NoEndpointReason::OnlyOnOtherNodes(
+            ServicePolicy::ExternalLocal
+        )),
         missing(MissingEndpointReason::NotReady),
         missing(MissingEndpointReason::NotSelected),
         Fact::NotInFabric {
