@@ -23,7 +23,6 @@ fn route_through_unseen_next_hop_is_named_under_assumption() {
     let text = LAB.replacen("to: \"service/default/web:80\"", "to: \"laptop:80\"", 1);
     let text = text.replace("203.0.113.9/24", "203.0.113.9/24, ports: [80]");
     let text = text.replace("endpoints: [web]", "endpoints: [laptop]");
-    let text = text.replace("seenSource: pod/default/client", "seenSource: node-1");
     let labs = Labs::from_text(&text);
     let case = labs.case("Local");
     labs.runtime.up(&case);
@@ -53,5 +52,11 @@ fn route_through_unseen_next_hop_is_named_under_assumption() {
     let dump = format!("node-1={bad}");
     let fixed = run(&["why", "--kernel=host", "--dump", &dump, &case]);
     assert_eq!(fixed.status.code(), Some(0), "{}", stdout(&fixed));
-    assert_output_snapshot!(labs, fixed);
+    let text = stdout(&fixed);
+    // Its explanation depends on whether the neighbour was given up within the wait.
+    let expected = [
+        "assumed: next hop 192.168.50.77 on eth0 of node-1 does not reply",
+        "node-1# ip route del 203.0.113.9/32 via 192.168.50.77 dev eth0",
+    ];
+    assert!(expected.iter().all(|part| text.contains(part)), "{text}");
 }

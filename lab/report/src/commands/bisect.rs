@@ -288,7 +288,7 @@ pub(crate) mod tests {
             differences: 12,
             breaks: vec![vec![entry.clone()], vec![rule]],
             fixes: vec![vec![entry]],
-            assumed: Vec::new(),
+            assumed: vec!["next hop 10.0.0.77 on eth0 of node-1 does not reply".to_owned()],
             not_tried: Vec::new(),
             declared_by: vec![
                 DeclaredBy {

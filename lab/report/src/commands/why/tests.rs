@@ -280,3 +280,22 @@ fn render_text_unread_state_is_named() {
     Other failing probes, not examined: other, third; select one with `--probe`
     ");
 }
+
+#[test]
+fn render_text_assumption_is_first() {
+    let mut finding = finding(&[], Vec::new());
+    finding.assumed = vec!["next hop 10.0.0.77 on eth0 of node-1 does not reply".to_owned()];
+    let text = render_text(
+        std::slice::from_ref(&finding),
+        false,
+        false,
+        TerminalWidth::default(),
+    );
+    let (text, _) = text.split_once("succeed\n").expect("the first lines");
+    insta::assert_snapshot!(text, @r"
+    lab/policy=Local, on 6.12
+      assumed: next hop 10.0.0.77 on eth0 of node-1 does not reply
+
+    call, after `scaled`: 1 of 4 connections
+    ");
+}
