@@ -4,25 +4,53 @@
 use std::fmt::Write as _;
 
 use super::value::Value;
+use super::xdp;
 use super::{push, push_member, renamed};
 
 /// Names of members of an interface that differ from the words of the text.
-const NAMES: [(&str, &str); 6] = [
+const NAMES: [(&str, &str); 7] = [
     ("operstate", "state"),
     ("linkmode", "mode"),
     ("txqlen", "qlen"),
     ("broadcast", "brd"),
     ("link_netnsid", "link-netnsid"),
     ("protocol", "proto"),
+    ("proto_down_reason", "protodown_reason"),
+];
+
+/// Members after the kind of an interface, with the words of the text (iproute2 7.1,
+/// `ip/ipaddress.c`, `print_linkinfo` and `print_af_spec`).
+const PROPERTIES: [(&str, &str); 19] = [
+    ("allmulti", "allmulti"),
+    ("min_mtu", "minmtu"),
+    ("max_mtu", "maxmtu"),
+    ("netns-immutable", "netns-immutable"),
+    ("inet6_addr_gen_mode", "addrgenmode"),
+    ("num_tx_queues", "numtxqueues"),
+    ("num_rx_queues", "numrxqueues"),
+    ("gso_max_size", "gso_max_size"),
+    ("gso_max_segs", "gso_max_segs"),
+    ("tso_max_size", "tso_max_size"),
+    ("tso_max_segs", "tso_max_segs"),
+    ("gro_max_size", "gro_max_size"),
+    ("gso_ipv4_max_size", "gso_ipv4_max_size"),
+    ("gro_ipv4_max_size", "gro_ipv4_max_size"),
+    ("phys_port_name", "portname"),
+    ("phys_port_id", "portid"),
+    ("phys_switch_id", "switchid"),
+    ("parentbus", "parentbus"),
+    ("parentdev", "parentdev"),
 ];
 
 /// Members of the line with the link-layer address.
-const LAYER: [&str; 6] = [
+const LAYER: [&str; 8] = [
     "link_type",
     "address",
     "broadcast",
     "permaddr",
     "link_netnsid",
+    "proto_down",
+    "proto_down_reason",
     "promiscuity",
 ];
 
@@ -53,14 +81,33 @@ pub(super) fn convert(link: &Value) -> String {
         .iter()
         .take_while(|(name, _)| name != "promiscuity");
     for (name, value) in first {
-        if !LAYER.contains(&name.as_str()) && !OTHERS.contains(&name.as_str()) {
+        if name == "xdp" {
+            push(&mut text, xdp::mode_word(value));
+        } else if !LAYER.contains(&name.as_str()) && !OTHERS.contains(&name.as_str()) {
             push_member(&mut text, renamed(&NAMES, name), value);
         }
     }
     text.push_str(&layer_line(link));
+    // The first properties precede the kind.
+    let members = link.members().iter();
+    let mut properties = members.skip_while(|(name, _)| name != "promiscuity");
+    let before_kind = properties.by_ref();
+    push_properties(
+        &mut text,
+        before_kind.take_while(|(name, _)| name != "linkinfo"),
+    );
     text.push_str(&kind_lines(link));
+    push_properties(&mut text, properties);
     if let Some(alias) = link.text("ifalias") {
         let _ = write!(text, "\n    alias {alias}");
+    }
+    // `ip addr` prints no programs without `-d`.
+    let has_programs = link.get("linkmode").is_some() || link.get("promiscuity").is_some();
+    if let Some(program) = link.get("xdp").filter(|_| has_programs) {
+        text.push_str(&xdp::program_lines(program));
+    }
+    for function in link.get("vfinfo_list").map_or(&[][..], Value::items) {
+        text.push_str(&function_line(function));
     }
     for name in link.get("altnames").map_or(&[][..], Value::items) {
         let _ = write!(text, "\n    altname {name}");
@@ -71,6 +118,59 @@ pub(super) fn convert(link: &Value) -> String {
         .filter(|address| !address.members().is_empty());
     text.extend(addresses.map(address_lines));
     text.push('\n');
+    text
+}
+
+/// Appends properties of all interfaces.
+fn push_properties<'v>(text: &mut String, members: impl Iterator<Item = &'v (String, Value)>) {
+    for (name, value) in members {
+        if name != "promiscuity" && !OTHERS.contains(&name.as_str()) {
+            push_member(text, renamed(&PROPERTIES, name), value);
+        }
+    }
+}
+
+/// Returns the line of a virtual function (iproute2 7.1, `ip/ipaddress.c`, `print_vfinfo`).
+fn function_line(function: &Value) -> String {
+    let mut text = "\n    ".to_owned();
+    let on_off = |value: &Value| match value {
+        Value::Flag(false) => "off",
+        _ => "on",
+    };
+    for (name, value) in function.members() {
+        let part = match name.as_str() {
+            "vf" => format!("vf {value}"),
+            "link_type" => format!("     link/{value}"),
+            "address" => format!(" {value}"),
+            "link_pointtopoint" | "stats" => continue,
+            "broadcast" if function.get("link_pointtopoint").is_some() => format!(" peer {value}"),
+            "broadcast" => format!(" brd {value}"),
+            "vlan_list" => {
+                let vlans = value.items().iter().flat_map(Value::members);
+                let words = vlans.map(|(name, value)| match name.as_str() {
+                    "protocol" => format!(", vlan protocol {value}"),
+                    _ => format!(", {name} {value}"),
+                });
+                words.collect()
+            }
+            "tx_rate" => format!(", tx rate {value} (Mbps)"),
+            "rate" => {
+                let rates = value.members().iter();
+                let rates = rates.filter(|(_, rate)| rate.to_string() != "0");
+                rates
+                    .map(|(name, rate)| format!(", {name}_rate {rate}Mbps"))
+                    .collect()
+            }
+            "spoofchk" => format!(", spoof checking {}", on_off(value)),
+            "link_state" => format!(", link-state {value}"),
+            "trust" => format!(", trust {}", on_off(value)),
+            "query_rss_en" => format!(", query_rss {}", on_off(value)),
+            "node guid" => format!(", NODE_GUID {value}"),
+            "port guid" => format!(", PORT_GUID {value}"),
+            _ => format!(", {name} {value}"),
+        };
+        text.push_str(&part);
+    }
     text
 }
 
@@ -106,6 +206,14 @@ fn layer_line(link: &Value) -> String {
             "broadcast" | "permaddr" | "link_netnsid" | "promiscuity" => {
                 push_member(&mut text, renamed(&NAMES, name), value);
             }
+            "proto_down" => push(&mut text, "protodown on"),
+            "proto_down_reason" => {
+                let reasons: Vec<String> = value.items().iter().map(Value::to_string).collect();
+                push(
+                    &mut text,
+                    format!("protodown_reason <{}>", reasons.join(",")),
+                );
+            }
             _ => {}
         }
     }
@@ -137,7 +245,9 @@ fn kind_lines(link: &Value) -> String {
 
 /// Names of details that differ from the words of the text, for all kinds but ports of bridges
 /// (iproute2 6.1, `ip/iplink_*.c`).
-const DETAILS: [(&str, &str); 24] = [
+const DETAILS: [(&str, &str); 26] = [
+    ("peer_policy", "peer policy"),
+    ("peer_scrub", "peer scrub"),
     ("group6", "group"),
     ("remote6", "remote"),
     ("local6", "local"),

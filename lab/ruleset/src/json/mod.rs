@@ -9,7 +9,8 @@ mod link;
 mod nft;
 mod route;
 mod rule;
-mod value;
+pub(crate) mod value;
+mod xdp;
 
 use crate::text::json;
 use crate::text::problem::Problem;

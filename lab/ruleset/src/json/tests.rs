@@ -1,5 +1,6 @@
 use super::*;
 use crate::Family;
+use crate::bridge::port::Port;
 use crate::link::kind;
 use crate::route::{self as routes, Route};
 use crate::{link as links, text::Text};
@@ -48,10 +49,19 @@ fn link_details_as_json_equal_text() {
         assert_eq!(own_name, name);
         assert_eq!(own.kind, expected.kind, "{name}");
         assert_eq!(own.settings(), expected.settings(), "{name}");
-        assert_eq!(own.bridge_port, expected.bridge_port, "{name}");
+        assert_eq!(own.common_settings(), expected.common_settings(), "{name}");
+        let ports = [expected, own].map(|kind| kind.bridge_port.as_ref().map(describe_port));
+        assert_eq!(ports[1], ports[0], "{name}");
         assert_eq!(own.line, expected.line, "{name}");
     }
     assert_eq!(from_json["vx0"].detail("dstport"), Some("8472"));
+}
+
+/// Describes a port without its timers, whose JSON has another notation.
+fn describe_port(port: &Port) -> (Option<&str>, Vec<(&str, Option<&str>)>) {
+    let names = port.compared_names();
+    let settings = names.map(|name| (name, port.known_setting(name)));
+    (port.bridge.as_deref(), settings.collect())
 }
 
 /// Describes a route without the text that it was parsed from. The JSON does not show locks of
@@ -110,7 +120,7 @@ fn rules_as_json_equal_text() {
 
 #[test]
 fn unknown_members_are_reported_by_text_parsers() {
-    let link = r#"[{},{"ifindex":2,"ifname":"e","flags":[],"mtu":1,"xdp":{"mode":2}}]"#;
+    let link = r#"[{},{"ifindex":2,"ifname":"e","flags":[],"mtu":1,"hue":{"mode":2}}]"#;
     let route = r#"[{"dst":"default","dev":"e","colour":"red"},{"dst":"1.2.3.4","hot":true}]"#;
     let rule = r#"[{"priority":1,"src":"all","table":"main","new":null}]"#;
     let mut problems = Vec::new();
@@ -123,12 +133,23 @@ fn unknown_members_are_reported_by_text_parsers() {
     assert_eq!(
         kinds,
         [
-            "unexpected word `xdp`",
+            "unexpected word `hue`",
             "unexpected word `colour`",
             "unexpected word `hot`",
             "unexpected word `new`"
         ]
     );
+}
+
+#[test]
+fn programs_and_functions_as_json_equal_text() {
+    let json = r#"[{"ifindex":2,"ifname":"e","flags":["UP"],"mtu":1500,"xdp":{"mode":2,"prog":{"id":15,"name":"filter","tag":"3b18","jited":1},"attached":[{"mode":2,"prog":{"id":15}}]},"qdisc":"mq","linkmode":"DEFAULT","link_type":"ether","address":"02:00:00:00:00:01","broadcast":"ff:ff:ff:ff:ff:ff","proto_down":true,"proto_down_reason":["lock"],"promiscuity":0,"min_mtu":68,"inet6_addr_gen_mode":"eui64","vfinfo_list":[{"vf":0,"link_type":"ether","address":"02:00:00:00:00:02","broadcast":"ff:ff:ff:ff:ff:ff","vlan_list":[{"vlan":100}],"rate":{"max_tx":5,"min_tx":0},"spoofchk":true,"link_state":"auto","trust":false}]}]"#;
+    insta::assert_snapshot!(&*converted(Format::LinkDetails, json), @"
+    2: e: <UP> mtu 1500 xdpgeneric/id:15 qdisc mq mode DEFAULT
+        link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff protodown on protodown_reason <lock> promiscuity 0 minmtu 68 addrgenmode eui64
+        prog/xdp id 15 name filter tag 3b18 jited
+        vf 0     link/ether 02:00:00:00:00:02 brd ff:ff:ff:ff:ff:ff, vlan 100, max_tx_rate 5Mbps, spoof checking on, link-state auto, trust off
+    ");
 }
 
 #[test]

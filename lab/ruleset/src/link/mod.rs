@@ -2,6 +2,7 @@
 
 pub mod kind;
 mod oneline;
+pub mod settings;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -9,7 +10,7 @@ use std::collections::hash_map::Entry as MapEntry;
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 
-use crate::text::attributes::{Attributes, Grammar, ValueKind};
+use crate::text::attributes::{Attribute, Attributes, Grammar, ValueKind};
 use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Field, Line, Text, fields, lines};
 use crate::tool::Format;
@@ -71,6 +72,14 @@ impl Link {
     pub fn is_partial(&self) -> bool {
         self.attributes.0.is_empty()
     }
+
+    /// Whether all attributes that are set are printed. The kernel sends each interface with its
+    /// queueing discipline, but not to `ip -6 addr` (Linux v6.12, `net/core/rtnetlink.c`,
+    /// `rtnl_fill_ifinfo`; `net/ipv6/addrconf.c`, `inet6_fill_ifinfo`).
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.attributes.has("qdisc")
+    }
 }
 
 /// Address of an interface.
@@ -103,7 +112,7 @@ const LINK: Grammar = &[
     ("event", ValueKind::Word),
 ];
 
-/// Attributes after the link-layer address.
+/// Attributes after the link-layer address (iproute2 7.1, `ip/ipaddress.c`, `print_linkinfo`).
 const LAYER: Grammar = &[
     ("brd", ValueKind::Word),
     ("peer", ValueKind::Word),
@@ -111,7 +120,10 @@ const LAYER: Grammar = &[
     ("link-netns", ValueKind::Word),
     ("permaddr", ValueKind::Word),
     ("new-ifindex", ValueKind::Word),
+    ("new-netns", ValueKind::Word),
     ("new-netnsid", ValueKind::Word),
+    ("protodown", ValueKind::Word),
+    ("protodown_reason", ValueKind::Word),
 ];
 
 /// Attributes of an address.
@@ -147,22 +159,38 @@ const LIFETIME: Grammar = &[
 /// parsed are skipped and added to `problems`.
 #[must_use]
 pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Links {
+    parse_lines(text, problems, false)
+}
+
+/// Parses the interfaces in the output of `ip link` or `ip -d link`, without the lines that only
+/// [`kind::parse`] reads.
+fn parse_headings(text: &Text, problems: &mut Vec<Problem>) -> Links {
+    parse_lines(text, problems, true)
+}
+
+/// Parses interfaces. `is_detailed` states that lines of any kind can follow an interface;
+/// otherwise, they can if `ip -d` printed the interface.
+fn parse_lines(text: &Text, problems: &mut Vec<Problem>, is_detailed: bool) -> Links {
     let mut links = Links::new();
     // Whether the last interface was valid. Otherwise, its further lines are skipped.
     let mut is_valid_link = true;
+    let mut has_details = is_detailed;
     let mut current = 0;
     let mut addresses = AddressLines::new();
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
         // With `-o`, a backslash replaces each line end (iproute2 6.1, `lib/utils.c`, `_SL_`).
         for line in split_at_backslashes(line) {
             if line.indented {
-                if is_valid_link && !is_statistics(line.text) {
+                has_details |= is_detailed_layer(line.text);
+                let is_other = has_details && is_detail(line.text);
+                if is_valid_link && !is_other && !is_statistics(line.text) {
                     problems.extend(
                         parse_detail(text, line, &mut links, current, &mut addresses).err(),
                     );
                 }
                 continue;
             }
+            has_details = is_detailed;
             let read = if let Some((name, address)) = oneline::split_address(line) {
                 let entry = links.entry(name.text.to_owned());
                 current = entry.index();
@@ -194,6 +222,31 @@ fn split_at_backslashes(line: Line<'_>) -> impl Iterator<Item = Line<'_>> {
             ..line
         }
     })
+}
+
+/// First words of the lines that belong to [`Link`].
+const OWN_LINES: [&str; 5] = ["inet", "inet6", "valid_lft", "altname", "alias"];
+
+/// Whether a line of `ip -d` is about the kind of an interface.
+fn is_detail(line: &str) -> bool {
+    let first = line.split_ascii_whitespace().next().unwrap_or_default();
+    !first.starts_with("link/") && !OWN_LINES.contains(&first)
+}
+
+/// Whether a line has the link-layer address of an interface with details, after which `ip -d`
+/// prints the kind (iproute2 7.1, `ip/ipaddress.c`, `print_linkinfo`).
+fn is_detailed_layer(line: &str) -> bool {
+    line.starts_with("link/")
+        && line
+            .split_ascii_whitespace()
+            .any(|word| word == "promiscuity")
+}
+
+/// Whether a line lists a virtual function or a loaded program, which `ip link` prints without
+/// `-d`, too (iproute2 7.1, `ip/ipaddress.c`, `print_vfinfo`; `ip/iplink_xdp.c`,
+/// `xdp_dump_prog_one`).
+fn is_function_or_program(first_word: &str) -> bool {
+    first_word == "vf" || first_word.starts_with("prog/")
 }
 
 /// Whether a detail line is a counter, or the heading of counters, that `ip -s` prints.
@@ -250,7 +303,19 @@ fn parse_link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Prob
             text.slice(range)
         })
         .collect();
-    let attributes = Attributes::parse(text, &mut words, LINK)?;
+    let mut programs = Vec::new();
+    // A program is a word of its own. The value of an attribute can begin with `xdp`, too.
+    let mut is_value = false;
+    let mut words = words.filter(|word| {
+        let is_program = !is_value && word.text.starts_with("xdp");
+        is_value = !is_value && LINK.iter().any(|(name, _)| *name == word.text);
+        if is_program {
+            programs.push(xdp_program(text, *word));
+        }
+        !is_program
+    });
+    let mut attributes = Attributes::parse(text, &mut words, LINK)?;
+    attributes.0.extend(programs);
     if let Some(existing) = links.get(short) {
         let wrong = ProblemKind::Duplicate {
             item: format!("interface `{short}`"),
@@ -271,6 +336,20 @@ fn parse_link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Prob
     };
     links.insert(short.to_owned(), new_link);
     Ok(())
+}
+
+/// Returns the attribute of an XDP program: `xdp`, `xdpgeneric/id:15` (iproute2 7.1,
+/// `ip/iplink_xdp.c`, `xdp_dump`). Only `ip addr` prints the number of the program.
+fn xdp_program(text: &Text, word: Field<'_>) -> Attribute {
+    let range = word.range();
+    let (mode, number) = match word.text.split_once("/id:") {
+        Some((mode, number)) => (mode, Some(text.slice(range.end - number.len()..range.end))),
+        None => (word.text, None),
+    };
+    Attribute {
+        name: text.slice(range.start..range.start + mode.len()),
+        value: number,
+    }
 }
 
 /// Parses a further line of an interface.
@@ -310,7 +389,7 @@ fn parse_detail(
         }
         layer => {
             let Some(kind) = layer.strip_prefix("link/") else {
-                return if kind::is_detail(layer) {
+                return if is_function_or_program(layer) {
                     Ok(())
                 } else {
                     Err(line_problem(line))

@@ -111,3 +111,28 @@ bridge_slave state forwarding priority 32
     assert_eq!(links["eth0"].addresses.len(), 2);
     assert!(links["eth0"].is_partial() && links.len() == 3);
 }
+
+#[test]
+fn parse_programs_and_details_are_accepted() {
+    // Written after iproute2 7.1, `ip/ipaddress.c`, `print_linkinfo`.
+    let text = "\
+2: eth0: <UP> mtu 1500 xdp/id:15 qdisc mq master xdp0 state UP group default qlen 1000
+    link/ether 02:fc:00:00:00:01 brd ff:ff:ff:ff:ff:ff protodown on protodown_reason <bit1> promiscuity 0
+    prog/xdp id 15 tag 3b185187f1855c4c jited
+    vf 0     link/ether 02:00:00:00:00:02 brd ff:ff:ff:ff:ff:ff, vlan 100, spoof checking on
+3: eth0.5@eth0: <UP> mtu 1500 qdisc noqueue state UP group default
+    link/ether 02:fc:00:00:00:01 brd ff:ff:ff:ff:ff:ff promiscuity 0
+    vlan protocol 802.1Q id 5 <REORDER_HDR>
+      ingress-qos-map { 1:2 } addrgenmode eui64
+    inet 10.0.0.1/24 scope global eth0.5
+";
+    let mut problems = Vec::new();
+    let links = parse(&Text::new(text), &mut problems);
+    assert_eq!(problems, []);
+    let eth0 = &links["eth0"];
+    assert_eq!(eth0.attributes.get("xdp"), Some("15"));
+    assert_eq!(eth0.attributes.get("master"), Some("xdp0"));
+    let (_, layer) = eth0.link_layer.as_ref().unwrap();
+    assert_eq!(layer.get("protodown"), Some("on"));
+    assert_eq!(links["eth0.5"].addresses.len(), 1);
+}

@@ -109,7 +109,9 @@ fn detect_line(line: &str) -> Option<Format> {
     if matches!(second, "from" | "not") {
         return Some(Format::RoutingRules(Family::V4));
     }
-    if words.clone().any(|word| word == "priority") && words.any(|word| word == "cost") {
+    // `ip -o -d link` prints the same settings in a line with the link-layer address.
+    let has = |name: &str| words.clone().any(|word| word == name);
+    if has("priority") && has("cost") && !words.clone().any(|word| word.starts_with("link/")) {
         return Some(Format::BridgePorts);
     }
     // With `-o`, `ip addr` prints no flags.
@@ -208,6 +210,10 @@ mod tests {
                 Some(Format::Nft),
             ),
             ("-A -t 10.0.0.1:80 -s rr\n", Some(Format::VirtualServers)),
+            (
+                "6: v1@v2: <UP> mtu 1500 master b\\    link/ether 02:00:00:00:00:01 promiscuity 1 \\    veth \\    bridge_slave state forwarding priority 32 cost 2\n",
+                Some(Format::Links),
+            ),
             ("1: lo: <LOOPBACK> mtu 65536\n", Some(Format::Links)),
             (
                 "10.0.0.0/8 dev eth0\ndefault via 10.0.0.1 dev eth0\n",
