@@ -23,6 +23,7 @@ pub mod recognise;
 mod stale_connections;
 mod static_entries;
 mod uncollected;
+mod unknown;
 mod xtables_rules;
 
 pub use compare::compare;

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::compare::compare;
+use super::compare::{compare, link_details, ports};
+use super::difference::DumpChange;
 use super::node::NodeDump;
 use svclab_ruleset::conntrack::Connection;
 use svclab_ruleset::iptables::script::Table;
-use svclab_ruleset::link::kind::LinkDetails;
+use svclab_ruleset::link::kind::LinkKinds;
 use svclab_ruleset::link::{Address, Link, Links};
 use svclab_ruleset::neighbour::Neighbour;
 use svclab_ruleset::route::Route;
@@ -28,12 +29,7 @@ pub(super) fn merge(first: &mut NodeDump, second: NodeDump, format: Format) -> R
         }
         Format::LinkDetails => {
             if let (Some(first), Some(second)) = (&mut first.kinds, second.kinds) {
-                for (name, details) in second {
-                    let existing = first.entry(name.clone()).or_insert_with(|| details.clone());
-                    if kind_key(existing) != kind_key(&details) {
-                        return Err(format!("the kind of interface {name} differs"));
-                    }
-                }
+                return merge_kinds(first, second);
             }
         }
         // Connections change all the time, so both lists are right.
@@ -200,18 +196,58 @@ fn route_tables(routes: &[Route]) -> BTreeSet<TableKey> {
     routes.iter().map(table_key).collect()
 }
 
-/// Parameters of an interface. Timers of bridges change all the time.
-fn kind_key(details: &LinkDetails) -> [Option<&str>; 5] {
-    [
-        details.kind.as_deref(),
-        details
-            .bridge_port
-            .as_ref()
-            .map(|port| port.setting("hairpin")),
-        details.detail("id"),
-        details.detail("local"),
-        details.detail("dstport"),
-    ]
+/// Adds interfaces with their kinds. Details are known only from outputs of `ip -d`.
+fn merge_kinds(first: &mut LinkKinds, second: LinkKinds) -> Result<(), String> {
+    for (name, details) in second {
+        let Some(existing) = first.get_mut(&name) else {
+            first.insert(name, details);
+            continue;
+        };
+        check_attributes(&name, &existing.link, &details.link)?;
+        let mut changes = link_details::detail_changes(existing, &details);
+        // `ip -d addr` does not print virtual functions with all versions.
+        if existing.other_lines.is_empty() || details.other_lines.is_empty() {
+            changes.retain(|change| !matches!(change, DumpChange::Item { .. }));
+        }
+        if let (Some(first), Some(second)) = (&existing.bridge_port, &details.bridge_port) {
+            changes.extend(ports::setting_changes(first, second));
+        }
+        if let Some(change) = changes.first() {
+            let change = change.to_string();
+            let change = change.trim_start_matches("! ");
+            return Err(format!("interface {name}: {change}"));
+        }
+        let (known, mut other) = if existing.is_detailed || !details.is_detailed {
+            (existing.clone(), details)
+        } else {
+            (details, existing.clone())
+        };
+        *existing = known;
+        complete(&mut existing.link, &mut other.link);
+        if existing.other_lines.is_empty() {
+            existing.other_lines = other.other_lines;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the properties of an interface that only the second output prints.
+fn complete(link: &mut Link, other: &mut Link) {
+    if !link.is_complete() && other.is_complete() {
+        std::mem::swap(&mut link.attributes, &mut other.attributes);
+    }
+    for attribute in std::mem::take(&mut other.attributes.0) {
+        if !link.attributes.has(&attribute.name) {
+            link.attributes.0.push(attribute);
+        }
+    }
+    if link.link_layer.is_none() {
+        link.link_layer = other.link_layer.take();
+        link.mac = other.mac.take();
+    }
+    if link.other_names.is_empty() {
+        link.other_names = std::mem::take(&mut other.other_names);
+    }
 }
 
 /// Adds interfaces and addresses. `ip -6 addr` prints only interfaces with addresses of the family,
@@ -225,7 +261,7 @@ fn merge_links(first: &mut Links, second: Links) -> Result<(), String> {
     // IPv6 is disabled, and 127.0.0.1.
     let in_first = [false, true].map(|is_six| has_family(first, is_six));
     let in_second = [false, true].map(|is_six| has_family(&second, is_six));
-    for (name, link) in second {
+    for (name, mut link) in second {
         let Some(existing) = first.get_mut(&name) else {
             first.insert(name, link);
             continue;
@@ -266,10 +302,7 @@ fn merge_links(first: &mut Links, second: Links) -> Result<(), String> {
                 return Err(format!("the addresses of interface {name} differ"));
             }
         }
-        if existing.mac.is_none() {
-            existing.mac = link.mac;
-            existing.link_layer = link.link_layer;
-        }
+        complete(existing, &mut link);
     }
     Ok(())
 }

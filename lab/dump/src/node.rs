@@ -113,7 +113,7 @@ pub struct ParsedDump {
     pub sources: Sources,
     /// Errors and warnings, in the order of the files.
     pub diagnostics: Vec<Diagnostic>,
-    /// Files of the directory or archive that are not read.
+    /// Files of the directory or archive that are not read, or that do not show all of their state.
     pub gaps: Vec<Gap>,
     /// File names and line numbers (from 1) of all problems, including problems that are not listed
     /// in `diagnostics`.
@@ -156,7 +156,7 @@ impl NodeDump {
             (Format::Nft, self.nft.is_some()),
             (Format::VirtualServers, self.servers.is_some()),
             (Format::Links, self.links.is_some()),
-            (Format::LinkDetails, self.kinds.is_some()),
+            (Format::LinkDetails, self.has_kinds()),
             (Format::ProxyFlags, self.proxy.is_known()),
             (Format::Qdiscs, self.qdiscs.is_some()),
             (Format::TrafficClasses, self.classes.is_some()),
@@ -177,6 +177,13 @@ impl NodeDump {
                     .keys()
                     .map(|ip| Format::RoutingRules(*ip)),
             )
+    }
+
+    /// Whether the kinds of interfaces are known, or `ip link` is the only output of interfaces.
+    fn has_kinds(&self) -> bool {
+        self.kinds.as_ref().is_some_and(|kinds| {
+            self.links.is_none() || kinds.values().any(|link| link.is_detailed)
+        })
     }
 
     /// Removes data of formats for which `wanted` returns `false`.

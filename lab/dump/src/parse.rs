@@ -88,11 +88,13 @@ impl NodeDump {
             });
         }
         dump.check_sets(&mut parsed);
+        dump.complete_links();
+        let gaps = dump.unknown_state();
         let mut read = ParsedDump {
             dump,
             sources,
             diagnostics,
-            gaps: Vec::new(),
+            gaps,
             problem_lines: BTreeSet::new(),
             lost_table_lines: BTreeSet::new(),
         };

@@ -6,7 +6,9 @@ use super::super::difference::{DumpChange, DumpLocation, Side};
 use super::super::hardware::OwnHardwareAddresses;
 use super::super::lists::{self, ListItem};
 use super::super::owner;
+use super::super::unknown;
 use super::{Comparison, union_of_names, value_change};
+use ipnetwork::IpNetwork;
 use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_ruleset::link::{Address, Link, Links};
 
@@ -17,8 +19,17 @@ pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Links, second: &L
         // kube-proxy binds the addresses of services in the order of a Go map.
         let is_any_order = name == DUMMY;
         let changes = match (first.get(name), second.get(name)) {
+            (Some(link), None) | (None, Some(link)) if is_unlisted(link, [first, second]) => {
+                continue;
+            }
             (Some(a), Some(b)) => {
-                let mut changes = link_changes(a, b, is_any_order);
+                let mut changes = heading_changes(a, b);
+                let has_unknown = a.mac.is_some() != b.mac.is_some();
+                let [a_items, b_items] = [a, b].map(|link| {
+                    let is_derived = |address: &IpNetwork| is_derived(link, address, has_unknown);
+                    address_items(link, is_any_order, is_derived)
+                });
+                changes.extend(lists::compare(&a_items, &b_items));
                 if let Some([a, b]) = changed_addresses.get(name.as_str()) {
                     changes.extend(value_change("hardware address", Some(a), Some(b)));
                 }
@@ -35,8 +46,14 @@ pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Links, second: &L
     }
 }
 
-fn whole_link_changes(link: &Link, only: Side) -> Vec<DumpChange> {
-    let addresses = address_items(link, false)
+/// Whether an interface that only one of the lists has may be missing in the other list because
+/// that list has only interfaces with addresses.
+fn is_unlisted(link: &Link, lists: [&Links; 2]) -> bool {
+    link.addresses.is_empty() && lists.into_iter().any(unknown::has_only_addressed_links)
+}
+
+pub(super) fn whole_link_changes(link: &Link, only: Side) -> Vec<DumpChange> {
+    let addresses = address_items(link, false, |_| false)
         .into_iter()
         .map(|item| DumpChange::Item {
             only,
@@ -50,8 +67,13 @@ fn whole_link_changes(link: &Link, only: Side) -> Vec<DumpChange> {
     std::iter::once(whole_change).chain(addresses).collect()
 }
 
-fn link_changes(first: &Link, second: &Link, is_any_order: bool) -> Vec<DumpChange> {
+/// Returns the changes of an interface, except for its addresses. Properties that one of the
+/// outputs does not print are not compared.
+pub(super) fn heading_changes(first: &Link, second: &Link) -> Vec<DumpChange> {
     let mut changes = Vec::new();
+    if first.is_partial() || second.is_partial() {
+        return changes;
+    }
     let (first_flags, second_flags) = (flags(first), flags(second));
     changes.extend(value_change(
         "flags",
@@ -59,42 +81,64 @@ fn link_changes(first: &Link, second: &Link, is_any_order: bool) -> Vec<DumpChan
         Some(&second_flags),
     ));
     changes.extend(value_change("linked interface", peer(first), peer(second)));
-    let attributes = |link: &Link| -> Vec<String> {
+    let names = |link: &Link| -> Vec<String> {
         let attributes = link.attributes.0.iter();
         attributes
             .map(|attribute| attribute.name.to_string())
             .collect()
     };
-    let (first_names, second_names) = (attributes(first), attributes(second));
+    let (first_names, second_names) = (names(first), names(second));
     for name in union_of_names(first_names.iter(), second_names.iter()) {
-        changes.extend(value_change(
-            name,
-            first.attributes.get(name),
-            second.attributes.get(name),
-        ));
+        if is_printed(first, name, second) && is_printed(second, name, first) {
+            let (first, second) = (attribute(first, name), attribute(second, name));
+            changes.extend(value_change(name, first, second));
+        }
     }
-    let (first_layer, second_layer) = (link_layer(first), link_layer(second));
-    changes.extend(value_change(
-        "link layer",
-        first_layer.as_deref(),
-        second_layer.as_deref(),
-    ));
+    if let (Some(first_layer), Some(second_layer)) = (link_layer(first), link_layer(second)) {
+        changes.extend(value_change(
+            "link layer",
+            Some(&first_layer),
+            Some(&second_layer),
+        ));
+        for name in ["protodown", "protodown_reason"] {
+            let value = |link: &'_ Link| {
+                let (_, attributes) = link.link_layer.as_ref()?;
+                attributes.get(name).map(str::to_owned)
+            };
+            let (first, second) = (value(first), value(second));
+            changes.extend(value_change(name, first.as_deref(), second.as_deref()));
+        }
+    }
     let alternative_names = |link: &Link| {
         let names: Vec<&str> = link.other_names.iter().map(|name| &**name).collect();
         (!names.is_empty()).then(|| names.join(" "))
     };
-    let (first_alternatives, second_alternatives) =
-        (alternative_names(first), alternative_names(second));
-    changes.extend(value_change(
-        "alternative names",
-        first_alternatives.as_deref(),
-        second_alternatives.as_deref(),
-    ));
-    changes.extend(lists::compare(
-        &address_items(first, is_any_order),
-        &address_items(second, is_any_order),
-    ));
+    if first.is_complete() == second.is_complete() {
+        let (first, second) = (alternative_names(first), alternative_names(second));
+        changes.extend(value_change(
+            "alternative names",
+            first.as_deref(),
+            second.as_deref(),
+        ));
+    }
     changes
+}
+
+/// Whether the output of an interface shows if an attribute is set. Only `ip link` prints `mode`,
+/// and `ip -6 addr` prints only some attributes.
+fn is_printed(link: &Link, name: &str, other: &Link) -> bool {
+    let is_incomplete = !link.is_complete() && other.is_complete();
+    link.attributes.has(name) || (name != "mode" && !is_incomplete)
+}
+
+/// Returns the value of an attribute. `None` if it is not set. The kernel chooses the numbers of
+/// XDP programs.
+fn attribute<'l>(link: &'l Link, name: &str) -> Option<&'l str> {
+    let is_set = || link.attributes.has(name);
+    if name.starts_with("xdp") {
+        return is_set().then_some("attached");
+    }
+    link.attributes.get(name)
 }
 
 fn flags(link: &Link) -> String {
@@ -120,20 +164,41 @@ fn link_layer(link: &Link) -> Option<String> {
         return Some(kind.to_string());
     }
     let address = link.mac.as_deref().unwrap_or_default();
-    let rest = attributes.canonical(&["link-netnsid", "permaddr"]);
+    let rest = attributes.canonical(&[
+        "link-netns",
+        "link-netnsid",
+        "permaddr",
+        "protodown",
+        "protodown_reason",
+    ]);
     Some(format!("{kind} {address} {rest}").trim_end().to_owned())
 }
 
-fn address_items(link: &Link, is_any_order: bool) -> Vec<ListItem> {
-    let derived_address = link_local(link).map(IpAddr::V6);
+fn address_items(
+    link: &Link,
+    is_any_order: bool,
+    is_derived: impl Fn(&IpNetwork) -> bool,
+) -> Vec<ListItem> {
     let addresses = link.addresses.iter();
     let mut items: Vec<ListItem> = addresses
-        .map(|address| address_item(address, derived_address == Some(address.network.ip())))
+        .map(|address| address_item(address, is_derived(&address.network)))
         .collect();
     if is_any_order {
         items.sort_by(|a, b| a.key.cmp(&b.key));
     }
     items
+}
+
+/// Whether the kernel has derived an address from the hardware address. `has_unknown` states that
+/// only one of the compared outputs prints the hardware address. Then each address in the form of
+/// derived ones counts.
+fn is_derived(link: &Link, network: &IpNetwork, has_unknown: bool) -> bool {
+    let IpAddr::V6(address) = network.ip() else {
+        return false;
+    };
+    let bytes = address.octets();
+    let has_form = bytes[..8] == [0xfe, 0x80, 0, 0, 0, 0, 0, 0] && bytes[11..13] == [0xff, 0xfe];
+    (has_unknown && has_form) || link_local(link) == Some(address)
 }
 
 /// Returns an address as an item. If the address is derived from the hardware address, its value is
@@ -147,7 +212,14 @@ fn address_item(address: &Address, is_derived: bool) -> ListItem {
         lifetime,
         line,
     } = address;
-    let options = attributes.canonical(&[]);
+    let mut insignificant = Vec::new();
+    if attributes.get("proto").is_some_and(is_kernel) {
+        insignificant.push("proto");
+    }
+    if network.ip() == IpAddr::V6(Ipv6Addr::LOCALHOST) {
+        insignificant.push("noprefixroute");
+    }
+    let options = attributes.canonical(&insignificant);
     let label = label.as_deref().unwrap_or_default();
     let limited = |name: &str| match lifetime.get(name) {
         None => "",
@@ -165,6 +237,14 @@ fn address_item(address: &Address, is_derived: bool) -> ListItem {
         source_text: format!("{written} {options} {label}").trim_end().to_owned(),
         line: *line,
     }
+}
+
+/// Whether the kernel has added an address with this protocol. Versions before Linux 5.18 and
+/// iproute2 6.3 do not print protocols (Linux v6.12, `include/uapi/linux/if_addr.h`,
+/// `IFAPROT_KERNEL_LO`).
+fn is_kernel(protocol: &str) -> bool {
+    let number = protocol.strip_prefix("0x").unwrap_or(protocol);
+    protocol.starts_with("kernel") || matches!(number, "1" | "2" | "3")
 }
 
 /// Returns the link-local address that the kernel derives from a hardware address (RFC 4291,

@@ -18,7 +18,8 @@
 //!   did not reply;
 //! - forwarding entries: entries that are learned or that the kernel creates;
 //! - bridge ports: priorities, costs, timers and numbers;
-//! - kinds of interfaces: counters, timers and identifiers;
+//! - kinds of interfaces: counters, timers and identifiers, properties of drivers, such as the
+//!   number of queues, numbers of XDP programs, and hardware addresses of virtual functions;
 //! - kube-proxy: settings that do not determine rules;
 //! - routes: their order, except among routes to the same destination with the same metric, and
 //!   remaining lifetimes;
@@ -28,11 +29,13 @@
 //! - sysctls: sysctls outside `net.`, counters, and random values.
 
 pub mod iptables;
-mod link_details;
+pub(crate) mod link_details;
+#[cfg(test)]
+mod link_tests;
 mod links;
 mod neighbours;
 pub mod nft;
-mod ports;
+pub(crate) mod ports;
 mod proxy;
 mod repeated;
 mod routes;
@@ -68,6 +71,10 @@ pub fn compare(first: &NodeDump, second: &NodeDump) -> Vec<Difference> {
     for format in formats {
         comparison.compare_format(format);
     }
+    // `ip link` without `-d` is no format of its own next to `ip addr`.
+    if !first.has(Format::LinkDetails) && !second.has(Format::LinkDetails) {
+        comparison.compare_contents(Format::LinkDetails);
+    }
     repeated::merge_repeated(first, second, &mut comparison.differences);
     comparison.differences
 }
@@ -95,10 +102,35 @@ impl Comparison<'_> {
         });
     }
 
+    /// Whether a location has the same change already. Lines of different files may differ.
+    fn has_difference(&self, location: &DumpLocation, change: &DumpChange) -> bool {
+        let mut differences = self.differences.iter();
+        differences.any(|difference| {
+            let is_same = match (&difference.change, change) {
+                (DumpChange::Whole { only: a, .. }, DumpChange::Whole { only: b, .. }) => a == b,
+                (a, b) => a == b,
+            };
+            is_same && difference.location == *location
+        })
+    }
+
     fn compare_format(&mut self, format: Format) {
         let (first, second) = (self.first, self.second);
         let only = match (first.has(format), second.has(format)) {
             _ if format == Format::ProxyFlags => return self.compare_contents(format),
+            // The dump without kinds has the properties that `ip link` prints.
+            (true, false) | (false, true)
+                if format == Format::LinkDetails
+                    && first.kinds.is_some()
+                    && second.kinds.is_some() =>
+            {
+                self.compare_contents(format);
+                if first.has(format) {
+                    Side::First
+                } else {
+                    Side::Second
+                }
+            }
             (true, false) => Side::First,
             (false, true) => Side::Second,
             _ => return self.compare_contents(format),
@@ -136,11 +168,7 @@ impl Comparison<'_> {
                     links::compare(self, a, b);
                 }
             }
-            Format::BridgePorts => {
-                if let (Some(a), Some(b)) = (first.bridge_ports(), second.bridge_ports()) {
-                    ports::compare(self, &a, &b);
-                }
-            }
+            Format::BridgePorts => ports::compare(self),
             Format::Forwarding => neighbours::compare_forwarding(self),
             Format::Neighbours => neighbours::compare(self),
             Format::Routes(ip) => {

@@ -206,7 +206,7 @@ impl DumpFiles {
     #[must_use]
     pub fn parse(self) -> ParsedDump {
         let mut read = NodeDump::parse(self.files);
-        read.gaps = self.gaps;
+        read.gaps.extend(self.gaps);
         read.gaps.extend(read.dump.incomplete_rules());
         if !self.link_targets.is_empty() {
             read.redact(&self.link_targets);
