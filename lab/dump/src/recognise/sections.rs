@@ -458,7 +458,9 @@ fn formats(path: &str, section: &Section, format: Format, own: &str) -> Vec<Form
             let has_addresses = has(&[" inet ", " inet6 ", "\"addr_info\""]);
             let is_detailed = has(&[" promiscuity ", "\"promiscuity\""]);
             let addresses = has_addresses.then_some(Format::Links);
-            let details = is_detailed.then_some(Format::LinkDetails);
+            // `ip link` completes the interfaces of `ip -o addr`.
+            let is_list = !has_addresses && has(&[": <", "\"ifname\""]);
+            let details = (is_detailed || is_list).then_some(Format::LinkDetails);
             addresses.into_iter().chain(details).collect()
         }
         other => vec![other],

@@ -123,8 +123,10 @@ pub(super) fn hosts_behind(dump: &NodeDump, dev: &str) -> Vec<IpAddr> {
 
 /// Returns the kind of an interface, from the dump or else guessed from its name.
 pub(super) fn link_kind(dump: &NodeDump, name: &str) -> Option<String> {
-    if let Some(kinds) = &dump.kinds {
-        return kinds.get(name)?.kind.as_deref().map(str::to_owned);
+    let details = dump.kinds.as_ref().map(|kinds| kinds.get(name));
+    // `ip link` without `-d` prints no kinds.
+    if let Some(details) = details.filter(|link| link.is_none_or(|link| link.is_detailed)) {
+        return details?.kind.as_deref().map(str::to_owned);
     }
     let link = dump.links.as_ref().and_then(|links| links.get(name));
     let layer = link.and_then(|link| link.link_layer.as_ref());
