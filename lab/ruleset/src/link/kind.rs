@@ -46,12 +46,16 @@ impl LinkDetails {
     }
 
     /// Returns the settings of the kind with their values, in printed order. A switch has an empty
-    /// value. Properties of all interfaces, counters, timers and identifiers are not included.
+    /// value. Properties of all interfaces, counters, timers and identifiers are not included, nor
+    /// defaults of switches of `vxlan`.
     #[must_use]
     pub fn settings(&self) -> Settings<'_> {
         let mut settings = settings::parse_kind(&self.details);
         settings.retain(|name, _| !is_property(name) && !VOLATILE.contains(name));
-        settings
+        match self.kind.as_deref() {
+            Some("vxlan") => settings::normalize_vxlan(settings),
+            _ => settings,
+        }
     }
 
     /// Returns the settings of a port of a bond or another controller. Bridge ports have their own
@@ -266,7 +270,7 @@ hello
             .map(|(name, value)| format!("{name}={value}"));
         assert_eq!(
             settings.collect::<Vec<_>>().join(","),
-            "id=1,local=192.168.50.11,dev=eth0,srcport=0 0,dstport=8472,nolearning=,ttl=auto,ageing=300,udpcsum="
+            "id=1,local=192.168.50.11,dev=eth0,srcport=0 0,dstport=8472,nolearning=,ttl=auto,ageing=300"
         );
         assert_eq!(problems.len(), 1);
         assert_eq!(&text[problems[0].range.clone()], "hello");

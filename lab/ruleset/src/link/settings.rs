@@ -11,7 +11,7 @@ pub type Settings<'t> = IndexMap<&'t str, String>;
 /// Words without a value; each can have the prefix `no` (iproute2 7.1, `ip/iplink_*.c`,
 /// `ip/link_*.c`, `ip/tunnel.c`, `tnl_print_encap`). The words from `any` on are values that
 /// are printed without a name.
-const FLAGS: [&str; 45] = [
+const FLAGS: [&str; 50] = [
     "allow-localremote",
     "encap-csum",
     "encap-csum6",
@@ -40,11 +40,16 @@ const FLAGS: [&str; 45] = [
     "pmtudisc",
     "private",
     "proxy",
+    "remcsum_rx",
+    "remcsum_tx",
     "remcsumrx",
     "remcsumtx",
     "rsc",
     "udp6zerocsumrx",
     "udp6zerocsumtx",
+    "udp_csum",
+    "udp_zero_csum6_rx",
+    "udp_zero_csum6_tx",
     "udpcsum",
     "vepa",
     "vnifilter",
@@ -58,6 +63,50 @@ const FLAGS: [&str; 45] = [
     "mplsip",
     "relay",
 ];
+
+/// Words of iproute2 7.1 for switches of `vxlan`, with the words of earlier versions
+/// (`ip/iplink_vxlan.c`, `vxlan_opts`; iproute2 6.1, `vxlan_print_opt`).
+const VXLAN_WORDS: [(&str, &str); 10] = [
+    ("noremcsum_rx", "noremcsumrx"),
+    ("noremcsum_tx", "noremcsumtx"),
+    ("noudp_csum", "noudpcsum"),
+    ("noudp_zero_csum6_rx", "noudp6zerocsumrx"),
+    ("noudp_zero_csum6_tx", "noudp6zerocsumtx"),
+    ("remcsum_rx", "remcsumrx"),
+    ("remcsum_tx", "remcsumtx"),
+    ("udp_csum", "udpcsum"),
+    ("udp_zero_csum6_rx", "udp6zerocsumrx"),
+    ("udp_zero_csum6_tx", "udp6zerocsumtx"),
+];
+
+/// Defaults of switches of `vxlan`, which not every version of iproute2 prints.
+const VXLAN_DEFAULTS: [&str; 14] = [
+    "learning",
+    "localbypass",
+    "noexternal",
+    "nol2miss",
+    "nol3miss",
+    "nomcroute",
+    "noproxy",
+    "noremcsumrx",
+    "noremcsumtx",
+    "norsc",
+    "noudp6zerocsumrx",
+    "noudp6zerocsumtx",
+    "novnifilter",
+    "udpcsum",
+];
+
+/// Returns the settings of `vxlan` in the words of iproute2 6.1, without defaults of switches.
+pub(crate) fn normalize_vxlan(settings: Settings<'_>) -> Settings<'_> {
+    let renamed = settings.into_iter().map(|(name, value)| {
+        let known = VXLAN_WORDS.iter().find(|(word, _)| *word == name);
+        (known.map_or(name, |(_, word)| word), value)
+    });
+    renamed
+        .filter(|(name, _)| !VXLAN_DEFAULTS.contains(name))
+        .collect()
+}
 
 /// Parses the settings of a kind.
 pub(crate) fn parse_kind(text: &str) -> Settings<'_> {
@@ -158,5 +207,18 @@ mod tests {
             render(&settings),
             @"state=forwarding, learning=on, hold_timer=0.00, backup_port=eth1"
         );
+    }
+
+    #[test]
+    fn vxlan_settings_of_versions_are_equal() {
+        let old = "id 1 dstport 8472 nolearning ttl auto ageing 300 udpcsum noudp6zerocsumtx noudp6zerocsumrx";
+        let new = "id 1 dstport 8472 ttl auto ageing 300 nolearning";
+        let all = "id 1 dstport 8472 ttl auto ageing 300 noexternal nolearning noproxy udp_csum noudp_zero_csum6_tx localbypass";
+        let [old, new, all] = [old, new, all].map(|text| normalize_vxlan(parse_kind(text)));
+        assert_eq!(old, new);
+        assert_eq!(all, new);
+        let off = normalize_vxlan(parse_kind("id 1 noudp_csum"));
+        assert_eq!(off, normalize_vxlan(parse_kind("id 1 noudpcsum")));
+        assert_eq!(off.len(), 2);
     }
 }
