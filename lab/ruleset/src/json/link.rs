@@ -151,15 +151,14 @@ fn function_line(function: &Value) -> String {
                     "protocol" => format!(", vlan protocol {value}"),
                     _ => format!(", {name} {value}"),
                 });
-                words.collect()
+                words.collect::<Vec<_>>().concat()
             }
             "tx_rate" => format!(", tx rate {value} (Mbps)"),
             "rate" => {
                 let rates = value.members().iter();
                 let rates = rates.filter(|(_, rate)| rate.to_string() != "0");
-                rates
-                    .map(|(name, rate)| format!(", {name}_rate {rate}Mbps"))
-                    .collect()
+                let words = rates.map(|(name, rate)| format!(", {name}_rate {rate}Mbps"));
+                words.collect::<Vec<_>>().concat()
             }
             "spoofchk" => format!(", spoof checking {}", on_off(value)),
             "link_state" => format!(", link-state {value}"),

@@ -198,6 +198,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn format_detect_one_line_port_of_ip_is_no_bridge_link() {
+        let line = r"6: v1@v2: <UP> mtu 1500\    link/ether 02:00:00:00:00:01\    bridge_slave state forwarding priority 32 cost 2";
+        assert_eq!(Format::detect(line), Some(Format::Links));
+    }
+
+    #[test]
     fn format_detect_typical_texts_are_recognised() {
         for (text, format) in [
             (
@@ -210,10 +216,6 @@ mod tests {
                 Some(Format::Nft),
             ),
             ("-A -t 10.0.0.1:80 -s rr\n", Some(Format::VirtualServers)),
-            (
-                "6: v1@v2: <UP> mtu 1500 master b\\    link/ether 02:00:00:00:00:01 promiscuity 1 \\    veth \\    bridge_slave state forwarding priority 32 cost 2\n",
-                Some(Format::Links),
-            ),
             ("1: lo: <LOOPBACK> mtu 65536\n", Some(Format::Links)),
             (
                 "10.0.0.0/8 dev eth0\ndefault via 10.0.0.1 dev eth0\n",
