@@ -217,13 +217,13 @@ fn merge_kinds(first: &mut LinkKinds, second: LinkKinds) -> Result<(), String> {
             let change = change.trim_start_matches("! ");
             return Err(format!("interface {name}: {change}"));
         }
-        let (known, mut other) = if existing.is_detailed || !details.is_detailed {
+        let (known, other) = if existing.is_detailed || !details.is_detailed {
             (existing.clone(), details)
         } else {
             (details, existing.clone())
         };
         *existing = known;
-        complete(&mut existing.link, &mut other.link);
+        complete(&mut existing.link, other.link);
         if existing.other_lines.is_empty() {
             existing.other_lines = other.other_lines;
         }
@@ -232,10 +232,7 @@ fn merge_kinds(first: &mut LinkKinds, second: LinkKinds) -> Result<(), String> {
 }
 
 /// Adds the properties of an interface that only the second output prints.
-fn complete(link: &mut Link, other: &mut Link) {
-    if !link.is_complete() && other.is_complete() {
-        std::mem::swap(&mut link.attributes, &mut other.attributes);
-    }
+pub(super) fn complete(link: &mut Link, mut other: Link) {
     for attribute in std::mem::take(&mut other.attributes.0) {
         if !link.attributes.has(&attribute.name) {
             link.attributes.0.push(attribute);
@@ -261,7 +258,7 @@ fn merge_links(first: &mut Links, second: Links) -> Result<(), String> {
     // IPv6 is disabled, and 127.0.0.1.
     let in_first = [false, true].map(|is_six| has_family(first, is_six));
     let in_second = [false, true].map(|is_six| has_family(&second, is_six));
-    for (name, mut link) in second {
+    for (name, link) in second {
         let Some(existing) = first.get_mut(&name) else {
             first.insert(name, link);
             continue;
@@ -302,7 +299,7 @@ fn merge_links(first: &mut Links, second: Links) -> Result<(), String> {
                 return Err(format!("the addresses of interface {name} differ"));
             }
         }
-        complete(existing, &mut link);
+        complete(existing, link);
     }
     Ok(())
 }

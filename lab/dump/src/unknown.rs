@@ -2,6 +2,7 @@
 //! options. Other outputs of the dump complete the state.
 
 use super::gap::Gap;
+use super::merge;
 use super::node::NodeDump;
 use svclab_ruleset::link::{Link, Links};
 use svclab_ruleset::tool::Format;
@@ -25,18 +26,15 @@ impl NodeDump {
         let has_all = !has_only_addressed_links(links);
         for (name, details) in kinds {
             match links.get_mut(name) {
-                Some(link) if !link.is_complete() && details.link.is_complete() => {
-                    let addresses = std::mem::take(&mut link.addresses);
-                    let line = link.line;
+                Some(link) if link.is_partial() => {
                     *link = Link {
-                        addresses,
-                        line,
+                        addresses: std::mem::take(&mut link.addresses),
+                        line: link.line,
                         ..details.link.clone()
                     };
                 }
-                Some(link) if link.link_layer.is_none() => {
-                    link.link_layer.clone_from(&details.link.link_layer);
-                    link.mac.clone_from(&details.link.mac);
+                Some(link) if !link.is_complete() || link.link_layer.is_none() => {
+                    merge::complete(link, details.link.clone());
                 }
                 Some(_) => {}
                 None if has_all => {}
