@@ -68,8 +68,8 @@ impl NodeDump {
         if self.links.is_none() && kinds.any(|(_, link)| !link.is_detailed) {
             add(
                 Format::LinkDetails,
-                "`ip link` without `-d` does not print the kinds of interfaces",
-                "kinds of interfaces and their settings are unknown",
+                "`ip link` prints no addresses, and no kinds of interfaces without `-d`",
+                "interfaces need the output of `ip addr`, and their kinds that of `ip -d link`",
             );
         }
         let ports = self.bridge_ports();
@@ -174,8 +174,8 @@ mod tests {
         insta::assert_snapshot!(differences(&link, &[("ip-link", &LINK.replace("mtu 1500", "mtu 1400"))]), @r"
         interface v1: ! mtu: 1500 | 1400
         interface dm: ! mtu: 1500 | 1400
-        ip-link: `ip link` without `-d` does not print the kinds of interfaces; kinds of interfaces and their settings are unknown
-        ip-link: `ip link` without `-d` does not print the kinds of interfaces; kinds of interfaces and their settings are unknown
+        ip-link: `ip link` prints no addresses, and no kinds of interfaces without `-d`; interfaces need the output of `ip addr`, and their kinds that of `ip -d link`
+        ip-link: `ip link` prints no addresses, and no kinds of interfaces without `-d`; interfaces need the output of `ip addr`, and their kinds that of `ip -d link`
         ");
     }
 
