@@ -249,14 +249,17 @@ fn is_function_or_program(first_word: &str) -> bool {
     first_word == "vf" || first_word.starts_with("prog/")
 }
 
-/// Whether a detail line is a counter, or the heading of counters, that `ip -s` prints.
+/// Whether a detail line has counters, or is the heading of counters, that `ip -s` prints. With
+/// `-h`, counters have units: `1.5M` (iproute2 7.1, `ip/ipaddress.c`, `print_num`).
 fn is_statistics(line: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
     let is_heading = matches!(words.next(), Some("RX:" | "TX:" | "RX" | "TX"));
-    is_heading
-        || line
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b' ')
+    let is_counter = |word: &str| {
+        let number = word.trim_end_matches(|c| "KMGTPEki".contains(c));
+        let mut characters = number.chars();
+        !number.is_empty() && characters.all(|c| c.is_ascii_digit() || c == '.')
+    };
+    is_heading || line.split_ascii_whitespace().all(is_counter)
 }
 
 /// Lines of the addresses of each interface, by the position of the interface. One address can have

@@ -113,6 +113,25 @@ bridge_slave state forwarding priority 32
 }
 
 #[test]
+fn statistics_lines_are_recognised() {
+    for line in [
+        "3000 30 0",
+        "1.50M 30k 0",
+        "RX errors:  length    crc",
+        "TX: bytes",
+    ] {
+        assert!(is_statistics(line), "{line}");
+    }
+    for line in [
+        "vlan protocol 802.1Q id 5",
+        "ingress-qos-map { 1:2 }",
+        "veth",
+    ] {
+        assert!(!is_statistics(line), "{line}");
+    }
+}
+
+#[test]
 fn parse_programs_and_details_are_accepted() {
     // Written after iproute2 7.1, `ip/ipaddress.c`, `print_linkinfo`.
     let text = "\
