@@ -156,7 +156,11 @@ fn extend(first: &mut NodeDump, second: NodeDump) {
     }
     if let (Some(servers), Some(second)) = (&mut first.servers, second.servers) {
         for (key, server) in second {
-            servers.entry(key).or_insert(server);
+            let existing = servers.entry(key).or_insert_with(|| server.clone());
+            // The other program prints more properties.
+            if existing.source < server.source {
+                *existing = server;
+            }
         }
     }
     for (family, routes) in second.routes {

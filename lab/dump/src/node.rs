@@ -251,7 +251,11 @@ impl NodeDump {
             Format::Sets => self.sets = Some(ipset::saved::parse(text, problems)),
             Format::Nft => self.nft = Some(nft::parse_ruleset(text, problems)),
             Format::VirtualServers if ipvs::listed::is_listing(text) => {
-                self.servers = Some(ipvs::listed::parse(text, problems));
+                self.servers = Some(if ipvs::proc::is_proc(text) {
+                    ipvs::proc::parse(text, problems)
+                } else {
+                    ipvs::listed::parse(text, problems)
+                });
             }
             Format::VirtualServers => self.servers = Some(ipvs::saved::parse(text, problems)),
             Format::Links => self.links = Some(link::parse(text, problems)),

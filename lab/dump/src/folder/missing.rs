@@ -23,7 +23,10 @@ pub(super) fn missing_state(path: &str, text: &str) -> Vec<SkippedFile> {
         let skipped = if is_absent || is_proxy {
             return None;
         } else if may_affect_packets(format, reason) {
-            Skipped::with_effect(reason, recognise::LACK)
+            Skipped {
+                same_as: same_state(format),
+                ..Skipped::with_effect(reason, recognise::LACK)
+            }
         } else {
             Skipped::without_effect(reason)
         };
@@ -33,6 +36,15 @@ pub(super) fn missing_state(path: &str, text: &str) -> Vec<SkippedFile> {
         })
     });
     known.collect()
+}
+
+/// Returns the formats whose files show the same state. `/proc/net/ip_vs` shows the virtual servers
+/// of a node without `ipvsadm`.
+const fn same_state(format: Format) -> &'static [Format] {
+    match format {
+        Format::VirtualServers => &[Format::VirtualServers],
+        _ => &[],
+    }
 }
 
 /// Whether a verdict depends on state of this format. Verdicts do not depend on the state that few

@@ -10,7 +10,7 @@ use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables;
 use svclab_ruleset::iptables::script::IptablesScript;
 use svclab_ruleset::ipvs::saved::{SavedVirtualServer as Dumped, Servers};
-use svclab_ruleset::ipvs::{RealServer, SchedulerFlags};
+use svclab_ruleset::ipvs::{Persistence, RealServer, SchedulerFlags};
 use svclab_ruleset::nft::{Ruleset, Table};
 use svclab_ruleset::tool::{DumpedBackend, Format};
 
@@ -214,7 +214,7 @@ fn plan_virtual_servers(servers: &Servers, report: &mut ReplayReport) -> Vec<Vir
         planned.push(VirtualServer {
             key: *takes,
             scheduler: dumped.scheduler.to_string(),
-            persistence: dumped.persistence,
+            persistence: dumped.persistence.map(Persistence::seconds),
             flags: SchedulerFlags {
                 fallback: has_flag(FALLBACK),
                 hash_port: has_flag(HASH_PORT),

@@ -3,14 +3,17 @@
 
 use indexmap::IndexMap;
 
-use super::saved::{SavedRealServer, SavedVirtualServer, Servers, parse_socket};
-use super::{Forwarding, VirtualServerKey};
+use super::saved::{
+    SavedRealServer, SavedVirtualServer, ServerSource, Servers, insert_real_server,
+    insert_virtual_server, parse_socket,
+};
+use super::{Forwarding, Persistence, VirtualServerKey};
 use crate::Protocol;
 use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Field, Line, Text, fields, lines};
 use crate::tool::Format;
 
-/// Whether a text is a listing, and not output of `ipvsadm -Sn`.
+/// Whether a text is a listing of `ipvsadm` or of the kernel, and not output of `ipvsadm -Sn`.
 #[must_use]
 pub fn is_listing(text: &str) -> bool {
     let mut lines = lines(text).filter(|line| !line.text.starts_with('#'));
@@ -18,7 +21,7 @@ pub fn is_listing(text: &str) -> bool {
 }
 
 /// Whether a line is one of the first lines of the listing.
-fn is_heading(line: &str) -> bool {
+pub(super) fn is_heading(line: &str) -> bool {
     let mut headings = [
         "IP Virtual Server version ",
         "Prot LocalAddress:Port",
@@ -46,7 +49,7 @@ pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Servers {
     servers
 }
 
-fn line_problem(line: Line<'_>) -> Problem {
+pub(super) fn line_problem(line: Line<'_>) -> Problem {
     let range = line.start..line.end();
     Problem::new(ProblemKind::UnknownLine(Format::VirtualServers), range)
 }
@@ -85,6 +88,7 @@ fn add_virtual_server(
     };
     let scheduler = words.next().ok_or_else(|| line_problem(line))?;
     let mut server = SavedVirtualServer {
+        source: ServerSource::Listing,
         scheduler: text.slice(scheduler.range()),
         flags: None,
         persistence: None,
@@ -99,7 +103,8 @@ fn add_virtual_server(
         match word.text {
             "persistent" => {
                 let seconds = value()?.text.parse();
-                server.persistence = Some(seconds.map_err(|_| line_problem(line))?);
+                let seconds = seconds.map_err(|_| line_problem(line))?;
+                server.persistence = Some(Persistence::Seconds(seconds));
             }
             "mask" => server.netmask = Some(text.slice(value()?.range())),
             "pe" => server.engine = Some(text.slice(value()?.range())),
@@ -110,16 +115,7 @@ fn add_virtual_server(
             _ => return Err(line_problem(line)),
         }
     }
-    if let Some(existing) = servers.get(&key) {
-        let item = format!("virtual server `{key}`");
-        let line = existing.line;
-        return Err(Problem::new(
-            ProblemKind::Duplicate { item, line },
-            value.range(),
-        ));
-    }
-    servers.insert(key, server);
-    Ok(())
+    insert_virtual_server(servers, key, server, value.range())
 }
 
 /// Parses `-> 10.244.1.9:8080  Masq  1  0  0`.
@@ -131,13 +127,7 @@ fn add_real_server(
     let [to, method, weight, ..] = words else {
         return Err(line_problem(line));
     };
-    let forwarding = match method.text {
-        "Masq" => Forwarding::Masquerade,
-        "Tunnel" => Forwarding::Tunnel,
-        // The kernel delivers to a local real server itself.
-        "Route" | "Local" => Forwarding::Route,
-        _ => return Err(line_problem(line)),
-    };
+    let forwarding = parse_forwarding(method.text).ok_or_else(|| line_problem(line))?;
     let address = parse_socket(*to)?;
     let server = SavedRealServer {
         weight: weight.text.parse().map_err(|_| line_problem(line))?,
@@ -150,16 +140,19 @@ fn add_real_server(
         let wrong = ProblemKind::MissingParent("this real server does not follow a virtual server");
         return Err(Problem::new(wrong, line.start..line.end()));
     };
-    if let Some(existing) = virtual_server.servers.get(&address) {
-        let item = format!("real server `{address}` of this virtual server");
-        let line = existing.line;
-        return Err(Problem::new(
-            ProblemKind::Duplicate { item, line },
-            to.range(),
-        ));
-    }
-    virtual_server.servers.insert(address, server);
-    Ok(())
+    insert_real_server(virtual_server, address, server, to.range())
+}
+
+/// Returns the forwarding method for its name in a listing (Linux v6.12, `include/net/ip_vs.h`,
+/// `ip_vs_fwd_name`; ipvsadm 1.31, `ipvsadm.c`, `fwd_name`). `None` for other names.
+pub(super) fn parse_forwarding(name: &str) -> Option<Forwarding> {
+    Some(match name {
+        "Masq" => Forwarding::Masquerade,
+        "Tunnel" => Forwarding::Tunnel,
+        // The kernel delivers to a local real server itself.
+        "Route" | "Local" => Forwarding::Route,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -192,6 +185,7 @@ FWM  5 IPv6 wrr
             let mut servers = parse(&Text::new(text), &mut problems);
             assert_eq!(problems, []);
             for server in servers.values_mut() {
+                server.source = ServerSource::Saved;
                 server.line = 0;
                 server.servers.values_mut().for_each(|real| real.line = 0);
             }

@@ -1,12 +1,16 @@
 //! Defines IPVS virtual servers with their real servers, and renders them as `ipvsadm` input.
 
 pub mod listed;
+mod persistence;
+pub mod proc;
 pub mod saved;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
+
+pub use persistence::Persistence;
 
 use crate::Protocol;
 

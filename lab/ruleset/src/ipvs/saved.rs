@@ -6,7 +6,7 @@ use std::ops::Range;
 use indexmap::IndexMap;
 
 use crate::Protocol;
-use crate::ipvs::{Forwarding, VirtualServerKey};
+use crate::ipvs::{Forwarding, Persistence, VirtualServerKey};
 use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Field, Line, Text, fields, lines};
 use crate::tool::Format;
@@ -14,18 +14,33 @@ use crate::tool::Format;
 /// Virtual servers in printed order.
 pub type Servers = IndexMap<VirtualServerKey, SavedVirtualServer>;
 
-/// Virtual server as `ipvsadm -Sn` prints it.
+/// Program that printed a virtual server. Later sources print more properties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ServerSource {
+    /// The file `/proc/net/ip_vs`. It lacks scheduler flags, persistence engines, one-packet
+    /// scheduling of IPv6, connection thresholds and parameters of tunnels.
+    Proc,
+    /// `ipvsadm -Ln`, which lacks connection thresholds and parameters of tunnels.
+    Listing,
+    /// `ipvsadm -Sn`, which prints all properties.
+    Saved,
+}
+
+/// Virtual server as `ipvsadm -Sn`, `ipvsadm -Ln` or `/proc/net/ip_vs` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedVirtualServer {
+    /// Program that printed the virtual server.
+    pub source: ServerSource,
     /// Name of the scheduler in the kernel: `rr`.
     pub scheduler: Text,
-    /// Flags of the scheduler: `sh-port`. `None` without flags.
+    /// Flags of the scheduler: `sh-port`. `None` without flags, or if the source lacks them.
     pub flags: Option<Text>,
-    /// Persistence timeout in seconds. `None` without persistence.
-    pub persistence: Option<u32>,
+    /// Persistence timeout. `None` without persistence.
+    pub persistence: Option<Persistence>,
     /// Mask that groups clients for persistence, or a prefix length for IPv6.
     pub netmask: Option<Text>,
-    /// Persistence engine, which identifies clients: `sip`.
+    /// Persistence engine, which identifies clients: `sip`. `None` without an engine, or if the
+    /// source lacks it.
     pub engine: Option<Text>,
     /// Whether IPVS schedules each packet separately.
     pub one_packet: bool,
@@ -181,6 +196,7 @@ fn add_service(
 ) -> Result<(), Problem> {
     let (key, range) = words.virtual_server()?;
     let mut server = SavedVirtualServer {
+        source: ServerSource::Saved,
         scheduler: Text::new("wlc"),
         flags: None,
         persistence: None,
@@ -196,7 +212,9 @@ fn add_service(
             "-b" | "--sched-flags" => {
                 server.flags = Some(text.slice(words.next_value(word)?.range()));
             }
-            "-p" | "--persistent" => server.persistence = Some(words.next_number(word)?),
+            "-p" | "--persistent" => {
+                server.persistence = Some(Persistence::Seconds(words.next_number(word)?));
+            }
             "-M" | "--netmask" => {
                 server.netmask = Some(text.slice(words.next_value(word)?.range()));
             }
@@ -206,13 +224,7 @@ fn add_service(
             _ => return Err(unknown_word(word)),
         }
     }
-    if let Some(existing) = servers.get(&key) {
-        let item = format!("virtual server `{key}`");
-        let line = existing.line;
-        return Err(Problem::new(ProblemKind::Duplicate { item, line }, range));
-    }
-    servers.insert(key, server);
-    Ok(())
+    insert_virtual_server(servers, key, server, range)
 }
 
 fn add_server(
@@ -266,12 +278,38 @@ fn add_server(
         );
         return Err(Problem::new(wrong, range));
     };
-    if let Some(existing_server) = virtual_server.servers.get(&to) {
-        let item = format!("real server `{to}` of this virtual server");
-        let line = existing_server.line;
-        return Err(Problem::new(ProblemKind::Duplicate { item, line }, place));
+    insert_real_server(virtual_server, to, server, place)
+}
+
+/// Adds a virtual server. `range` is the position of its key.
+pub(super) fn insert_virtual_server(
+    servers: &mut Servers,
+    key: VirtualServerKey,
+    server: SavedVirtualServer,
+    range: Range<usize>,
+) -> Result<(), Problem> {
+    if let Some(existing) = servers.get(&key) {
+        let item = format!("virtual server `{key}`");
+        let line = existing.line;
+        return Err(Problem::new(ProblemKind::Duplicate { item, line }, range));
     }
-    virtual_server.servers.insert(to, server);
+    servers.insert(key, server);
+    Ok(())
+}
+
+/// Adds a real server to a virtual server. `range` is the position of its address.
+pub(super) fn insert_real_server(
+    virtual_server: &mut SavedVirtualServer,
+    address: SocketAddr,
+    server: SavedRealServer,
+    range: Range<usize>,
+) -> Result<(), Problem> {
+    if let Some(existing) = virtual_server.servers.get(&address) {
+        let item = format!("real server `{address}` of this virtual server");
+        let line = existing.line;
+        return Err(Problem::new(ProblemKind::Duplicate { item, line }, range));
+    }
+    virtual_server.servers.insert(address, server);
     Ok(())
 }
 
@@ -300,7 +338,7 @@ mod tests {
         let udp = &servers[1];
         assert_eq!(
             (udp.persistence, udp.netmask.as_deref()),
-            (Some(300), Some("64"))
+            (Some(Persistence::Seconds(300)), Some("64"))
         );
         let tunnel = udp.servers[0].tunnel.as_deref();
         assert_eq!(tunnel, Some("--tun-type gue --tun-port 6080 --tun-nocsum"));

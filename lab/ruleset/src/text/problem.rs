@@ -150,6 +150,16 @@ pub enum ProblemKind {
         /// Line of the first occurrence, from 1.
         line: u32,
     },
+    /// A program prints fewer properties than another program for the same state.
+    #[error("`{source_name}` does not print {properties}, which are not compared")]
+    NotPrinted {
+        /// Program or file that printed the state.
+        source_name: &'static str,
+        /// Properties that are missing.
+        properties: &'static str,
+        /// Command that prints all properties.
+        command: &'static str,
+    },
     /// An item lacks the preceding line that it belongs to.
     #[error("{0}")]
     MissingParent(&'static str),
@@ -163,13 +173,15 @@ impl Problem {
     }
 
     /// Returns the severity. State that can be parsed but that no kernel accepts, such as a chain
-    /// that jumps to itself, is a warning. Such dumps can still be compared.
+    /// that jumps to itself, is a warning. So are properties that a program does not print. Such
+    /// dumps can still be compared.
     #[must_use]
     pub fn severity(&self) -> Severity {
         match self.kind {
             ProblemKind::SelfJump(_)
             | ProblemKind::UnknownTarget { .. }
             | ProblemKind::UnknownMatch { .. }
+            | ProblemKind::NotPrinted { .. }
             | ProblemKind::MissingSet { .. } => Severity::Warning,
             _ => Severity::Error,
         }
@@ -292,6 +304,9 @@ impl ProblemKind {
                 Some("save the output of `ipset save`, which lists all entries".to_owned()),
             ),
             Self::MissingParent(_) => ("here", incomplete()),
+            Self::NotPrinted { command, .. } => {
+                ("here", Some(format!("save the output of `{command}`")))
+            }
             Self::UnknownLine(format) => (
                 "this line",
                 Some(format!("save only the output of `{format}`, unmodified")),

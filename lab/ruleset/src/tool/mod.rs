@@ -16,7 +16,7 @@ pub enum Format {
     Sets,
     /// Output of `nft list ruleset`.
     Nft,
-    /// Output of `ipvsadm -Sn`.
+    /// Output of `ipvsadm -Sn`, or of programs that print the same virtual servers.
     VirtualServers,
     /// Output of `ip addr`.
     Links,
@@ -81,7 +81,7 @@ const FILE_NAMES: [(Format, &[&str]); 23] = [
     (Format::Nft, &["nft", "nft-list-ruleset", "nftables"]),
     (
         Format::VirtualServers,
-        &["ipvsadm-Sn", "ipvsadm-sn", "ipvsadm"],
+        &["ipvsadm-Sn", "ipvsadm-sn", "ipvsadm", "proc-ip_vs"],
     ),
     (Format::Links, &["ip-addr", "ip-address", "ip-a"]),
     (Format::LinkDetails, &["ip-link", "ip-d-link"]),
