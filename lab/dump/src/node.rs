@@ -50,7 +50,7 @@ pub struct NodeDump {
     pub forwarding: Option<Vec<fdb::Entry>>,
     /// Neighbours, also those that expire.
     pub neighbours: Option<Vec<Neighbour>>,
-    /// Routes, by the address family of their file. One file can contain routes of both families.
+    /// Routes, by address family.
     pub routes: BTreeMap<Family, Vec<Route>>,
     /// Routing rules, by address family.
     pub routing_rules: BTreeMap<Family, Vec<PolicyRule>>,
@@ -264,7 +264,12 @@ impl NodeDump {
             Format::Forwarding => self.forwarding = Some(fdb::parse(text, problems)),
             Format::Neighbours => self.neighbours = Some(neighbour::parse(text, problems)),
             Format::Routes(ip) => {
-                self.routes.insert(ip, route::parse(text, ip, problems));
+                // `ip route show table all` prints the routes of both families.
+                let mut routes = BTreeMap::from([(ip, Vec::new())]);
+                for route in route::parse(text, ip, problems) {
+                    routes.entry(route.ip).or_default().push(route);
+                }
+                self.routes.extend(routes);
             }
             Format::RoutingRules(ip) => {
                 self.routing_rules

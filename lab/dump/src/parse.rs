@@ -1,7 +1,7 @@
 //! Parses the files of one node's dump and checks them against each other.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::converted::convert_json;
 use super::merge;
@@ -57,7 +57,8 @@ impl NodeDump {
             let text = Text::new(text);
             let first_file = dump.files.get(&format).cloned();
             let mut second = Self::default();
-            let into = if first_file.is_some() {
+            let is_of_routes = matches!(format, Format::Routes(_));
+            let into = if first_file.is_some() || is_of_routes {
                 &mut second
             } else {
                 &mut dump
@@ -69,17 +70,15 @@ impl NodeDump {
                 }
                 Err(problem) => vec![problem],
             };
-            match first_file {
-                Some(first) => {
-                    let merged = merge::merge(&mut dump, second, format);
-                    let contradiction = merged
-                        .map_err(|reason| contradiction_error(&first, &name, format, &reason));
-                    diagnostics.extend(contradiction.err());
-                }
-                None => {
-                    dump.files.insert(format, name);
-                }
+            if is_of_routes {
+                diagnostics.extend(dump.add_routes(second, &name));
+            } else if let Some(first) = first_file {
+                let merged = merge::merge(&mut dump, second, format);
+                let contradiction =
+                    merged.map_err(|reason| contradiction_error(&first, &name, format, &reason));
+                diagnostics.extend(contradiction.err());
             }
+            dump.files.entry(format).or_insert(name);
             parsed.push(ParsedFile {
                 id,
                 format,
@@ -102,6 +101,28 @@ impl NodeDump {
             read.add_problems(file);
         }
         read
+    }
+
+    /// Adds the routes of a file, which can contain both families. Returns an error for each family
+    /// whose routes contradict those of an earlier file.
+    fn add_routes(&mut self, file: Self, name: &str) -> Vec<Diagnostic> {
+        let mut contradictions = Vec::new();
+        for (family, routes) in file.routes {
+            let format = Format::Routes(family);
+            let Some(first) = self.files.get(&format).cloned() else {
+                self.files.insert(format, name.to_owned());
+                self.routes.insert(family, routes);
+                continue;
+            };
+            let second = Self {
+                routes: BTreeMap::from([(family, routes)]),
+                ..Self::default()
+            };
+            if let Err(reason) = merge::merge(self, second, format) {
+                contradictions.push(contradiction_error(&first, name, format, &reason));
+            }
+        }
+        contradictions
     }
 
     /// Parses a file if its content can have the format. Returns the problems.

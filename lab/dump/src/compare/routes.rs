@@ -11,9 +11,13 @@ use svclab_ruleset::route::Route;
 use svclab_ruleset::route::rule::PolicyRule;
 
 /// Attributes that change by themselves.
-const VOLATILE_ATTRIBUTES: [&str; 1] = ["expires"];
+const VOLATILE_ATTRIBUTES: [&str; 4] = ["expires", "users", "used", "age"];
 
 pub(super) fn compare(comparison: &mut Comparison<'_>, first: &[Route], second: &[Route]) {
+    // Only `ip -d` prints the properties of next hop objects.
+    let has_objects = |routes: &[Route]| routes.iter().any(|route| route.object.is_some());
+    let with_objects = has_objects(first) && has_objects(second);
+    let route_items = |routes: &[&Route]| route_items(routes, with_objects);
     let (first_tables, mut second_tables) = (tables(first), tables(second));
     for ((ip, table), routes) in &first_tables {
         let second_routes = second_tables.remove(&(*ip, *table)).unwrap_or_default();
@@ -68,7 +72,7 @@ fn route_owner(route: &str) -> Option<Owner> {
 /// Returns the routes of a table as items. The kernel prefers the longest prefix and then the
 /// lowest metric. Only the order of routes equal in both is significant (Linux v6.12,
 /// `fib_table_insert` of `net/ipv4/fib_trie.c`).
-fn route_items(routes: &[&Route]) -> Vec<ListItem> {
+fn route_items(routes: &[&Route], with_objects: bool) -> Vec<ListItem> {
     let sort_key = |route: &Route| {
         let attribute = |name| route.attributes.get(name).unwrap_or_default().to_owned();
         (route.to.to_string(), attribute("tos"), attribute("metric"))
@@ -78,7 +82,6 @@ fn route_items(routes: &[&Route]) -> Vec<ListItem> {
     routes
         .iter()
         .map(|route| {
-            let words = route.source_text.split_ascii_whitespace();
             let mut key = format!(
                 "{} {} {}",
                 route.kind.as_deref().unwrap_or("unicast"),
@@ -89,9 +92,13 @@ fn route_items(routes: &[&Route]) -> Vec<ListItem> {
                 key.push_str(" nexthop ");
                 key.push_str(&hop.canonical(&VOLATILE_ATTRIBUTES));
             }
+            if with_objects && let Some(object) = route.canonical_object() {
+                key.push_str(" nh_info ");
+                key.push_str(&object);
+            }
             ListItem {
                 key,
-                source_text: words.collect::<Vec<_>>().join(" "),
+                source_text: route.one_line(),
                 line: route.line,
             }
         })
@@ -122,5 +129,98 @@ fn routing_rule_item(rule: &PolicyRule) -> ListItem {
         key: format!("{} {not}{attributes}", rule.priority),
         source_text: words.collect::<Vec<_>>().join(" "),
         line: rule.line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::compare;
+    use crate::node::NodeDump;
+
+    /// Outputs of iproute2 6.1 for one state: `ip OPTIONS route show table all`.
+    const ROUTES: [&str; 10] = [
+        include_str!("recorded/routes/plain"),
+        include_str!("recorded/routes/d"),
+        include_str!("recorded/routes/o"),
+        include_str!("recorded/routes/o-d"),
+        include_str!("recorded/routes/s-d"),
+        include_str!("recorded/routes/N"),
+        include_str!("recorded/routes/N-d"),
+        include_str!("recorded/routes/j"),
+        include_str!("recorded/routes/d-j"),
+        include_str!("recorded/routes/N-d-j"),
+    ];
+
+    /// Outputs of iproute2 6.1 for one state: `ip OPTIONS rule`.
+    const RULES: [&str; 8] = [
+        include_str!("recorded/rules/plain"),
+        include_str!("recorded/rules/d"),
+        include_str!("recorded/rules/o-d"),
+        include_str!("recorded/rules/N"),
+        include_str!("recorded/rules/N-d"),
+        include_str!("recorded/rules/j"),
+        include_str!("recorded/rules/d-j"),
+        include_str!("recorded/rules/N-d-j"),
+    ];
+
+    fn describe(first: &[(&str, &str)], second: &[(&str, &str)]) -> String {
+        let [first, second] = [first, second].map(NodeDump::from_texts);
+        let differences = compare(&first, &second);
+        let differences = differences.iter().map(ToString::to_string);
+        differences.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn compare_routes_with_all_options_are_equal() {
+        for (name, texts) in [("ip-route", &ROUTES[..]), ("ip-rule", &RULES[..])] {
+            for text in texts {
+                assert_eq!(describe(&[(name, texts[0])], &[(name, text)]), "", "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn compare_routes_of_both_families_equals_two_files() {
+        let files = [
+            ("ip-route", include_str!("recorded/routes/4")),
+            ("ip-6-route", include_str!("recorded/routes/6")),
+        ];
+        let both = [("ip-route", ROUTES[0])];
+        assert_eq!(describe(&both, &files), "");
+        let three = [files[1], ("a.ip-route", ROUTES[1]), files[0]];
+        assert_eq!(describe(&three, &both), "");
+    }
+
+    #[test]
+    fn compare_routes_with_options_reports_edits() {
+        for (from, to) in [
+            ("proto bird scope", "proto babel scope"),
+            ("table default", "table 100"),
+            ("mtu 1400", "mtu 1300"),
+            ("weight 3", "weight 2"),
+            ("blackhole", "prohibit"),
+            ("realm 5", "realm 6"),
+            ("pref high", "pref low"),
+            ("scope host", "scope link"),
+            (" onlink", ""),
+        ] {
+            let changed = ROUTES[1].replace(from, to);
+            assert_ne!(changed, ROUTES[1], "{from}");
+            for text in ROUTES {
+                let found = describe(&[("ip-route", text)], &[("ip-route", &changed)]);
+                assert_ne!(found, "", "{from}");
+            }
+        }
+    }
+
+    #[test]
+    fn compare_next_hop_objects_needs_details_of_both() {
+        let [plain, details, json] = [ROUTES[0], ROUTES[1], ROUTES[8]];
+        let changed = details.replace("buckets 8", "buckets 16");
+        let files = |text| [("ip-route", text)];
+        assert_eq!(describe(&files(plain), &files(&changed)), "");
+        let found = describe(&files(details), &files(&changed));
+        assert!(found.contains("10.15.0.0/16 nhid 6"), "{found}");
+        assert_ne!(describe(&files(json), &files(&changed)), "");
     }
 }

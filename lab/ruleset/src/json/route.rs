@@ -15,15 +15,19 @@ const NAMES: [(&str, &str); 5] = [
 /// Metrics in milliseconds.
 const TIMES: [&str; 3] = ["rtt", "rttvar", "rto_min"];
 
-/// Statistics, which only `ip -s` prints, and the properties of next hop objects, which the route
-/// repeats.
-const IGNORED: [&str; 4] = ["users", "used", "age", "nh_info"];
+/// Statistics, which only `ip -s` prints.
+const IGNORED: [&str; 3] = ["users", "used", "age"];
 
 /// Returns the lines of a route.
 pub(super) fn convert(route: &Value) -> String {
     let mut lines = String::new();
     push_members(&mut lines, route.members());
     lines.push('\n');
+    if let Some(object) = route.get("nh_info") {
+        lines.push_str("\tnh_info ");
+        push_members(&mut lines, object.members());
+        lines.push('\n');
+    }
     for hop in route.get("nexthops").map_or(&[][..], Value::items) {
         lines.push_str("\tnexthop ");
         push_members(&mut lines, hop.members());
@@ -68,7 +72,12 @@ fn push_encapsulation(line: &mut String, kind: &str, name: &str, value: &Value) 
 
 fn push_attribute(line: &mut String, name: &str, value: &Value) {
     match (name, value) {
-        ("nexthops", _) => {}
+        ("nexthops" | "nh_info", _) => {}
+        ("group", Value::List(hops)) => push(line, format!("group {}", group(hops))),
+        ("resilient_args", Value::Object(parameters)) => {
+            let parameters = parameters.iter();
+            parameters.for_each(|(name, value)| push_member(line, name, value));
+        }
         _ if IGNORED.contains(&name) => {}
         ("type" | "dst", _) => push(line, value.to_string()),
         ("src", _) => push(line, format!("from {value}")),
@@ -87,6 +96,19 @@ fn push_attribute(line: &mut String, name: &str, value: &Value) {
         }
         _ => push_member(line, renamed(&NAMES, name), value),
     }
+}
+
+/// Returns the identifiers and weights of a group of next hop objects: `2,2/3` (iproute2 6.1,
+/// `ip/ipnexthop.c`, `print_nh_group`).
+fn group(hops: &[Value]) -> String {
+    let hops = hops.iter().map(|hop| {
+        let id = hop.get("id").map(Value::to_string).unwrap_or_default();
+        match hop.get("weight") {
+            Some(weight) => format!("{id},{weight}"),
+            None => id,
+        }
+    });
+    hops.collect::<Vec<_>>().join("/")
 }
 
 fn push_via(line: &mut String, via: &Value) {

@@ -1,11 +1,14 @@
 //! Parses the output of `ip route` for one table or for all tables.
 
+mod names;
 pub mod rule;
+#[cfg(test)]
+mod tests;
 
 use crate::Family;
 use crate::text::attributes::{Attributes, Grammar, ValueKind};
 use crate::text::problem::{Problem, ProblemKind};
-use crate::text::{Line, Text, fields, lines};
+use crate::text::{Line, Text, fields, lines, one_line_parts};
 use crate::tool::Format;
 
 /// Route as `ip route` prints it.
@@ -22,6 +25,8 @@ pub struct Route {
     pub attributes: Attributes,
     /// Next hops of a multipath route. Empty for other routes.
     pub hops: Vec<Attributes>,
+    /// Properties of the next hop object, which only `ip -d` prints.
+    pub object: Option<Text>,
     /// Text of the route as printed.
     pub source_text: Text,
     /// Line number, from 1.
@@ -34,23 +39,28 @@ impl Route {
     pub fn table(&self) -> &str {
         self.attributes.get("table").unwrap_or("main")
     }
+
+    /// Returns the canonical properties of the next hop object, which only `ip -d` prints.
+    #[must_use]
+    pub fn canonical_object(&self) -> Option<String> {
+        self.object.as_deref().map(names::canonical_object)
+    }
+
+    /// Returns the text as printed in one line, without the properties of the next hop object.
+    #[must_use]
+    pub fn one_line(&self) -> String {
+        let parts = self.source_text.split(['\n', '\\']);
+        let parts = parts.filter(|part| !part.trim_ascii_start().starts_with(OBJECT));
+        let words = parts.flat_map(str::split_ascii_whitespace);
+        words.collect::<Vec<_>>().join(" ")
+    }
 }
 
-/// Route types, printed before the destination (iproute2 6.1, `lib/rt_names.c`).
-const KINDS: [&str; 12] = [
-    "unicast",
-    "local",
-    "broadcast",
-    "anycast",
-    "multicast",
-    "blackhole",
-    "unreachable",
-    "prohibit",
-    "throw",
-    "nat",
-    "xresolve",
-    "cache",
-];
+/// Start of a line about a next hop object.
+const OBJECT: &str = "nh_info ";
+
+/// Attributes that `ip` prints only with `-d`.
+const DEFAULTS: [(&str, &str); 3] = [("table", "main"), ("proto", "boot"), ("scope", "global")];
 
 /// Attributes of a route (iproute2 6.1, `ip/iproute.c`).
 const ROUTE: Grammar = &[
@@ -81,6 +91,7 @@ const ROUTE: Grammar = &[
     ("congctl", ValueKind::Lockable),
     ("fastopen_no_cookie", ValueKind::Word),
     ("ttl-propagate", ValueKind::Word),
+    ("ttl-propogate", ValueKind::Word),
     ("realm", ValueKind::Word),
     ("realms", ValueKind::Word),
     ("error", ValueKind::Word),
@@ -89,6 +100,10 @@ const ROUTE: Grammar = &[
     ("nhid", ValueKind::Number),
     ("weight", ValueKind::Number),
     ("uid", ValueKind::Number),
+    ("mark", ValueKind::Number),
+    ("users", ValueKind::Number),
+    ("used", ValueKind::Number),
+    ("age", ValueKind::Word),
     ("iif", ValueKind::Word),
     (
         "encap",
@@ -115,13 +130,12 @@ const ROUTE: Grammar = &[
 pub fn parse(text: &Text, ip: Family, problems: &mut Vec<Problem>) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     let mut follows_valid_route = true;
-    // `ip -d` repeats the properties of a next hop object in a line `nh_info id 1 …`.
-    let is_ignored =
-        |line: &Line<'_>| line.text.starts_with('#') || line.text.starts_with("nh_info ");
-    for line in lines(text).filter(|line| !is_ignored(line)) {
-        if line.text.starts_with("nexthop ") {
+    let content = lines(text).filter(|line| !line.text.starts_with('#'));
+    for line in content.flat_map(one_line_parts) {
+        let is_continued = line.text.starts_with("nexthop ") || line.text.starts_with(OBJECT);
+        if is_continued {
             if follows_valid_route {
-                problems.extend(parse_hop(text, line, &mut routes).err());
+                problems.extend(parse_continuation(text, line, &mut routes).err());
             }
             continue;
         }
@@ -147,9 +161,11 @@ fn parse_route(text: &Text, ip: Family, line: Line<'_>) -> Result<Route, Problem
             line.start..line.end(),
         )
     };
-    let kind = words.next_if(|word| KINDS.contains(&word.text));
+    let kind = words.next_if(|word| names::route_type(word.text).is_some());
     // `ip -d` prints the default type, too.
-    let kind = kind.filter(|kind| kind.text != "unicast");
+    let kind = kind
+        .and_then(|kind| names::route_type(kind.text))
+        .filter(|kind| *kind != "unicast");
     let to = words.next().ok_or_else(line_problem)?;
     let known_family = match is_ipv6_network(to.text) {
         Some(known) => known,
@@ -163,16 +179,18 @@ fn parse_route(text: &Text, ip: Family, line: Line<'_>) -> Result<Route, Problem
         }
     };
     let attributes = Attributes::parse(text, &mut words, ROUTE)?;
+    let attributes = names::normalise(attributes, &DEFAULTS);
     let is_ipv6 = known_family.unwrap_or_else(|| {
         let via_six = |via: &str| via.contains(':') && !via.starts_with("inet");
         ip == Family::V6 || attributes.has("pref") || attributes.get("via").is_some_and(via_six)
     });
     Ok(Route {
         ip: if is_ipv6 { Family::V6 } else { Family::V4 },
-        kind: kind.map(|kind| text.slice(kind.range())),
+        kind: kind.map(Text::new),
         to: text.slice(to.range()),
         attributes,
         hops: Vec::new(),
+        object: None,
         source_text: text.slice(line.start..line.end()),
         line: line.number,
     })
@@ -188,80 +206,20 @@ fn is_ipv6_network(text: &str) -> Option<Option<bool>> {
     Some(Some(network.is_ipv6()))
 }
 
-fn parse_hop(text: &Text, line: Line<'_>, routes: &mut [Route]) -> Result<(), Problem> {
+/// Parses a line that continues a route: a next hop, or the properties of its next hop object.
+fn parse_continuation(text: &Text, line: Line<'_>, routes: &mut [Route]) -> Result<(), Problem> {
     let Some(route) = routes.last_mut() else {
         let wrong = ProblemKind::MissingParent("this nexthop does not follow a route");
         return Err(Problem::new(wrong, line.start..line.end()));
     };
-    let mut words = fields(line);
-    words.next();
-    let hop = Attributes::parse(text, &mut words, ROUTE)?;
+    if let Some(object) = line.text.strip_prefix(OBJECT) {
+        route.object = Some(text.slice(line.end() - object.len()..line.end()));
+    } else {
+        let mut words = fields(line);
+        words.next();
+        let hop = Attributes::parse(text, &mut words, ROUTE)?;
+        route.hops.push(hop);
+    }
     route.source_text = text.slice(route.source_text.range().start..line.end());
-    route.hops.push(hop);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Output of iproute2 6.1.
-    pub const TEXT: &str = "\
-default via 10.0.0.9 dev eth0 metric 100 
-10.0.0.0/24 dev eth0 proto kernel scope link src 10.0.0.1 
-10.3.0.0/16 
-	nexthop via 10.0.0.5 dev eth0 weight 1 
-	nexthop via 10.0.0.6 dev eth0 weight 2 
-blackhole 10.4.0.0/16 
-10.6.0.0/16 via 10.77.0.1 dev eth0 table 100 onlink mtu lock 1400 advmss 1300 
-10.7.0.0/16 via inet6 fe80::5 dev eth0 
-10.8.0.0/16 tos 0x10 dev eth0 proto openr scope link src 10.0.0.2 
-10.11.0.0/16  encap ip id 5 src 0.0.0.0 dst 10.0.0.7 ttl 0 tos 0 dev eth0 scope link 
-10.12.0.0/16 nhid 1 via 10.0.0.5 dev eth0 
-local 10.0.0.1 dev eth0 table local proto kernel scope host src 10.0.0.1 
-fd01::/64 metric 1024 pref medium
-	nexthop via fd00::5 dev eth0 weight 1 
-	nexthop via fd00::6 dev eth0 weight 1 
-default via fe80::1 dev eth0 proto ra metric 1024 expires 1790sec hoplimit 64 pref medium
-unreachable default dev lo metric 4294967295 error -101 pref medium
-";
-
-    #[test]
-    fn parse_iproute2_output_returns_routes() {
-        let mut problems = Vec::new();
-        let routes = parse(&Text::new(TEXT), Family::V4, &mut problems);
-        assert_eq!(problems, []);
-        assert_eq!(routes.len(), 13);
-        assert_eq!(routes[2].hops.len(), 2);
-        assert_eq!(routes[3].kind.as_deref(), Some("blackhole"));
-        assert_eq!(routes[4].table(), "100");
-        assert_eq!(routes[4].attributes.get("mtu"), Some("lock 1400"));
-        assert_eq!(routes[5].attributes.get("via"), Some("inet6 fe80::5"));
-        assert_eq!(routes[5].ip, Family::V4);
-        let encap = "ip id 5 src 0.0.0.0 dst 10.0.0.7 ttl 0 tos 0";
-        assert_eq!(routes[7].attributes.get("encap"), Some(encap));
-        for route in &routes[10..] {
-            assert_eq!(route.ip, Family::V6, "{}", route.to);
-        }
-    }
-
-    #[test]
-    fn parse_invalid_lines_reports_positions() {
-        let text = "\tnexthop via 10.0.0.1\nhello\n10.0.0.0/8 dve eth0\n10.0.0.0/8 via\n\
-                    10.0.0.0/40 dev eth0\n10.0.0.0/8 dev eth0 metric low\n";
-        let mut problems = Vec::new();
-        let _ = parse(&Text::new(text), Family::V4, &mut problems);
-        let places: Vec<&str> = problems.iter().map(|p| &text[p.range.clone()]).collect();
-        assert_eq!(
-            places,
-            [
-                "nexthop via 10.0.0.1",
-                "hello",
-                "dve",
-                "via",
-                "10.0.0.0/40",
-                "low"
-            ]
-        );
-    }
 }

@@ -1,5 +1,6 @@
 //! Parses the output of `ip rule`: the rules that select a routing table.
 
+use super::names;
 use crate::Family;
 use crate::text::attributes::{Attributes, Grammar, ValueKind};
 use crate::text::problem::{Problem, ProblemKind};
@@ -48,11 +49,18 @@ const RULE: Grammar = &[
     ("blackhole", ValueKind::None),
     ("unreachable", ValueKind::None),
     ("prohibit", ValueKind::None),
+    // `ip -N` prints the numbers of the actions.
+    ("6", ValueKind::None),
+    ("7", ValueKind::None),
+    ("8", ValueKind::None),
     ("nop", ValueKind::None),
     ("[detached]", ValueKind::None),
     ("[unresolved]", ValueKind::None),
     ("[l3mdev-table]", ValueKind::None),
 ];
+
+/// Attributes that `ip` prints only with `-d`.
+const DEFAULTS: [(&str, &str); 2] = [("proto", "kernel"), ("proto", "unspec")];
 
 /// Parses the output of `ip rule`. Lines that cannot be parsed are skipped and added to `problems`.
 #[must_use]
@@ -79,10 +87,11 @@ fn parse_rule(text: &Text, ip: Family, line: Line<'_>) -> Result<PolicyRule, Pro
     let priority = first.text.strip_suffix(':').ok_or_else(line_problem)?;
     let priority = priority.parse().map_err(|_| line_problem())?;
     let not = words.next_if(|word| word.text == "not").is_some();
+    let attributes = Attributes::parse(text, &mut words, RULE)?;
     Ok(PolicyRule {
         priority,
         inverted: not,
-        attributes: Attributes::parse(text, &mut words, RULE)?,
+        attributes: names::normalise(attributes, &DEFAULTS),
         source_text: text.slice(line.start..line.end()),
         line: line.number,
     })
