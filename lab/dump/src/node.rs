@@ -276,8 +276,8 @@ impl NodeDump {
                     .insert(ip, route::rule::parse(text, ip, problems));
             }
             Format::Qdiscs => self.qdiscs = Some(qdisc::parse(text, problems)),
-            Format::TrafficClasses => self.classes = Some(listing::parse(text)),
-            Format::TrafficFilters => self.filters = Some(listing::parse(text)),
+            Format::TrafficClasses => self.classes = Some(listing::parse_classes(text, problems)),
+            Format::TrafficFilters => self.filters = Some(listing::parse_filters(text, problems)),
             Format::IpsecPolicies => self.ipsec_policies = Some(ipsec::parse(text, problems)),
             Format::Connections => self.connections = Some(conntrack::parse(text, problems)),
             Format::Sysctls => self.sysctls = Some(sysctl::parse(text, problems)),

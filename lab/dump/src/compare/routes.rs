@@ -82,6 +82,7 @@ fn route_items(routes: &[&Route], with_objects: bool) -> Vec<ListItem> {
     routes
         .iter()
         .map(|route| {
+            let mut source_text = route.one_line();
             let mut key = format!(
                 "{} {} {}",
                 route.kind.as_deref().unwrap_or("unicast"),
@@ -93,12 +94,13 @@ fn route_items(routes: &[&Route], with_objects: bool) -> Vec<ListItem> {
                 key.push_str(&hop.canonical(&VOLATILE_ATTRIBUTES));
             }
             if with_objects && let Some(object) = route.canonical_object() {
-                key.push_str(" nh_info ");
+                let object = format!(" nh_info {object}");
                 key.push_str(&object);
+                source_text.push_str(&object);
             }
             ListItem {
                 key,
-                source_text: route.one_line(),
+                source_text,
                 line: route.line,
             }
         })
@@ -220,7 +222,7 @@ mod tests {
         let files = |text| [("ip-route", text)];
         assert_eq!(describe(&files(plain), &files(&changed)), "");
         let found = describe(&files(details), &files(&changed));
-        assert!(found.contains("10.15.0.0/16 nhid 6"), "{found}");
+        assert!(found.contains("type resilient buckets 16"), "{found}");
         assert_ne!(describe(&files(json), &files(&changed)), "");
     }
 }

@@ -9,18 +9,21 @@ use super::super::lists::{self, ListItem};
 use super::super::node::NodeDump;
 use super::{Comparison, union_of_names, value_change};
 use svclab_ruleset::conntrack::{self, Connections};
-use svclab_ruleset::traffic_control::listing::Listings;
+use svclab_ruleset::traffic_control::listing::{Item, Listings};
 use svclab_ruleset::traffic_control::qdisc::Qdisc;
 
 /// Items by place: an interface with or without a hook.
 type Places = IndexMap<String, Vec<ListItem>>;
 
+/// Compares queues. Options that `tc` prints only with `-d` are compared if both dumps have them.
 pub(super) fn compare_qdiscs(comparison: &mut Comparison<'_>) {
+    let has_details = |dump: &NodeDump| dump.qdiscs.iter().flatten().any(Qdisc::has_details);
+    let with_details = has_details(comparison.first) && has_details(comparison.second);
     let by_interface = |dump: &NodeDump| {
         let mut places = Places::new();
         for qdisc in dump.qdiscs.iter().flatten() {
             let items: &mut Vec<ListItem> = places.entry(qdisc.dev.to_string()).or_default();
-            items.push(qdisc_item(qdisc));
+            items.push(qdisc_item(qdisc, with_details));
         }
         places
     };
@@ -31,27 +34,42 @@ pub(super) fn compare_qdiscs(comparison: &mut Comparison<'_>) {
     compare_places(comparison, "qdisc", &first, &second);
 }
 
-fn qdisc_item(qdisc: &Qdisc) -> ListItem {
-    let key = qdisc.canonical();
+fn qdisc_item(qdisc: &Qdisc, with_details: bool) -> ListItem {
     ListItem {
-        source_text: key.clone(),
-        key,
+        key: if with_details {
+            qdisc.canonical()
+        } else {
+            qdisc.canonical_without_details()
+        },
+        source_text: qdisc.canonical(),
         line: qdisc.line,
     }
 }
 
-/// Compares classes or filters.
+/// Compares classes or filters. Properties that `tc` prints only with `-d`, or does not print with
+/// `-p`, are compared if both dumps have them.
 pub(super) fn compare_listings(comparison: &mut Comparison<'_>, object: &str) {
-    let items_of = |dump: &NodeDump| -> Places {
-        let listings: Option<&Listings> = if object == "class" {
-            dump.classes.as_ref()
+    let listings = |dump: &NodeDump| -> Listings {
+        let listings = if object == "class" {
+            &dump.classes
         } else {
-            dump.filters.as_ref()
+            &dump.filters
         };
-        let places = listings.into_iter().flatten();
-        let items = places.map(|(place, items)| {
+        listings.clone().unwrap_or_default()
+    };
+    let sides = [comparison.first, comparison.second].map(listings);
+    let items = || sides.iter().map(|side| side.values().flatten());
+    let has_details = items().all(|mut side| side.any(Item::has_details));
+    let has_matches = !items().any(|mut side| side.any(Item::has_named_matches));
+    let key: fn(&Item) -> String = match object {
+        "class" if !has_details => Item::canonical_without_details,
+        "filter" if !has_matches => Item::canonical_without_matches,
+        _ => Item::canonical,
+    };
+    let items_of = |listings: &Listings| -> Places {
+        let items = listings.iter().map(|(place, items)| {
             let items = items.iter().map(|item| ListItem {
-                key: item.canonical(),
+                key: key(item),
                 source_text: item.text.clone(),
                 line: item.line,
             });
@@ -59,7 +77,7 @@ pub(super) fn compare_listings(comparison: &mut Comparison<'_>, object: &str) {
         });
         items.collect()
     };
-    let (first, second) = (items_of(comparison.first), items_of(comparison.second));
+    let [first, second] = sides.each_ref().map(items_of);
     compare_places(comparison, object, &first, &second);
 }
 
