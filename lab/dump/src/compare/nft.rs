@@ -183,8 +183,9 @@ fn compare_set(diff: &mut NftDiff, table: &str, name: &str, pair: &Pair<'_, Set>
         return;
     }
     let entries = |set: &Set| -> Vec<ListItem> {
+        let types = set.element_types();
         let items = set.elements.iter().map(|element| ListItem {
-            key: element.canonical(),
+            key: element.canonical_of(&types),
             source_text: element.to_string(),
             line: element.line,
         });
@@ -353,5 +354,75 @@ mod tests {
             chain nat {\ntype nat hook output priority -99; policy accept;\n}\n\
             chain endpoint-ABCDEFGH-ns/web/tcp/__10.0.0.1/80 {\ndrop\n}";
         insta::assert_snapshot!(describe_differences(first, second).join("\n"));
+    }
+
+    /// Outputs of nftables 1.0.6 for one state: `nft OPTIONS list ruleset`.
+    const OUTPUTS: [&str; 8] = [
+        include_str!("recorded/nft/plain.nft"),
+        include_str!("recorded/nft/n.nft"),
+        include_str!("recorded/nft/p.nft"),
+        include_str!("recorded/nft/T.nft"),
+        include_str!("recorded/nft/S.nft"),
+        include_str!("recorded/nft/y.nft"),
+        include_str!("recorded/nft/pT.nft"),
+        include_str!("recorded/nft/nS.nft"),
+    ];
+
+    fn describe_outputs(first: &str, second: &str) -> String {
+        let [first, second] = [first, second].map(|text| parse(text).unwrap());
+        let differences = compare(&first, &second);
+        let differences = differences.iter().map(ToString::to_string);
+        differences.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn compare_nft_with_all_options_are_equal() {
+        for text in OUTPUTS {
+            assert_eq!(describe_outputs(OUTPUTS[0], text), "");
+        }
+    }
+
+    #[test]
+    fn compare_nft_with_options_reports_edits() {
+        for (from, to) in [
+            ("ct state new accept", "ct state related accept"),
+            (
+                "ct state vmap { invalid : drop",
+                "ct state vmap { untracked : drop",
+            ),
+            ("tcp flags syn accept", "tcp flags ack accept"),
+            ("/ fin,syn,rst,ack accept", "/ fin,syn,rst accept"),
+            ("ip dscp cs1 accept", "ip dscp cs2 accept"),
+            ("ip protocol tcp accept", "ip protocol udp accept"),
+            ("ether type ip accept", "ether type arp accept"),
+            ("fib saddr type local", "fib saddr type unicast"),
+            ("oif missing drop", "oif exists drop"),
+            ("icmp type echo-request", "icmp type echo-reply"),
+            (
+                "reject with icmp admin-prohibited",
+                "reject with icmp net-prohibited",
+            ),
+            ("tcp dport { 80, 443", "tcp dport { 80, 444"),
+            ("redirect to :80", "redirect to :443"),
+            ("10.0.0.1 . 80", "10.0.0.1 . 443"),
+            ("ip saddr timeout 1m }", "ip saddr timeout 2m }"),
+            ("timeout 1m30s", "timeout 1m31s"),
+            ("gc-interval 1m", "gc-interval 2m"),
+            (
+                "elements = { tcp, udp, 99 }",
+                "elements = { tcp, icmp, 99 }",
+            ),
+            ("elements = { udp . 53", "elements = { tcp . 53"),
+            ("elements = { cs1", "elements = { cs2"),
+            ("{ tcp : udp }", "{ tcp : icmp }"),
+            ("meta day \"Monday\"", "meta day \"Sunday\""),
+            ("iiftype ether", "iiftype ppp"),
+        ] {
+            let changed = OUTPUTS[0].replace(from, to);
+            assert_ne!(changed, OUTPUTS[0], "{from}");
+            for text in OUTPUTS {
+                assert_ne!(describe_outputs(text, &changed), "", "{from}");
+            }
+        }
     }
 }

@@ -8,12 +8,14 @@
 //!   calls this `auto-merge`). A set of one element becomes that element.
 //! - `dnat ip addr . port to` becomes `dnat ip to`, which `nft` before v1.0.7 lists.
 //! - Counters lose their values.
+//! - Names of values become numbers, and times become seconds.
 
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::tokens::{Token, tokenize};
+use super::numbers::{ElementTypes, Word, element_with_numbers, with_numbers};
+use super::tokens::tokenize;
 
 /// Expressions whose values are bits.
 const FLAGS: [&str; 2] = ["flags", "status"];
@@ -21,12 +23,25 @@ const FLAGS: [&str; 2] = ["flags", "status"];
 /// Returns the canonical text. Returns the text unchanged if it cannot be split into words.
 #[must_use]
 pub fn canonical(text: &str) -> String {
-    let Ok(words) = tokenize(text) else {
-        return text.to_owned();
-    };
+    match tokenize(text) {
+        Ok(words) => canonical_words(&with_numbers(&words)),
+        Err(_) => text.to_owned(),
+    }
+}
+
+/// Returns the canonical text of the key or value of an element of a set or map.
+#[must_use]
+pub(super) fn canonical_element(text: &str, types: &ElementTypes, is_value: bool) -> String {
+    match tokenize(text) {
+        Ok(words) => canonical_words(&element_with_numbers(&words, types, is_value)),
+        Err(_) => text.to_owned(),
+    }
+}
+
+fn canonical_words(words: &[Word<'_>]) -> String {
     let mut out: Vec<String> = Vec::with_capacity(words.len());
     let mut open: Vec<usize> = Vec::new();
-    let mut rest = words.as_slice();
+    let mut rest = words;
     while let Some((word, after)) = rest.split_first() {
         rest = after;
         if word.is_unquoted("{") {
@@ -74,8 +89,8 @@ fn ends_with_nat(words: &[String]) -> bool {
 }
 
 /// Returns the canonical form of a word that follows the words in `before`.
-fn canonical_word(word: &Token<'_>, before: &[String]) -> String {
-    let text = word.text;
+fn canonical_word(word: &Word<'_>, before: &[String]) -> String {
+    let text = &*word.text;
     if word.is_quoted {
         // Without quotes, a text could look like other words.
         let has_space = text.contains(char::is_whitespace);

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::canonical::canonical;
+use super::canonical::{canonical, canonical_element};
+use super::numbers::ElementTypes;
 use super::tokens::tokenize;
 use crate::nft::{Element, Rule, Set, TableObject};
 
@@ -28,9 +29,18 @@ impl Element {
     /// Returns the canonical text, including the comment.
     #[must_use]
     pub fn canonical(&self) -> String {
+        self.canonical_of(&ElementTypes::default())
+    }
+
+    /// Returns the canonical text like [`Element::canonical`], for an element of a set with these
+    /// types. Names of values become numbers.
+    #[must_use]
+    pub fn canonical_of(&self, types: &ElementTypes) -> String {
         let comment = self.comment.as_deref().unwrap_or_default();
-        let value = self.value.as_deref().map(canonical).unwrap_or_default();
-        format!("{} : {value} \"{comment}\"", canonical(&self.key))
+        let key = canonical_element(&self.key, types, false);
+        let value = self.value.as_deref();
+        let value = value.map(|value| canonical_element(value, types, true));
+        format!("{key} : {} \"{comment}\"", value.unwrap_or_default())
     }
 
     /// Returns the key without the options of the element, such as its timeout. A set has one
@@ -61,13 +71,20 @@ impl Set {
         elements.filter(move |&element| !known.contains(&content(element)))
     }
 
+    /// Returns the types of the elements.
+    #[must_use]
+    pub fn element_types(&self) -> ElementTypes {
+        ElementTypes::parse(&tokenize(&self.type_line).unwrap_or_default())
+    }
+
     /// Returns the set without its elements and comment: a canonical type, sorted flags and
     /// properties, and the size that the kernel uses.
     #[must_use]
     pub fn canonical_declaration(&self) -> Self {
         let mut flags = self.flags.clone();
         flags.sort_unstable();
-        let mut properties = self.properties.clone();
+        let properties = self.properties.iter();
+        let mut properties: Vec<String> = properties.map(|line| canonical(line)).collect();
         properties.sort_unstable();
         let is_dynamic = flags.iter().any(|flag| flag == "dynamic");
         Self {
