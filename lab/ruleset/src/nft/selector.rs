@@ -35,8 +35,6 @@ pub(super) fn selector(words: &[Token<'_>]) -> Option<(usize, ValueType)> {
     let second = unquoted(1)?;
     let value_type = match (first, second) {
         ("fib", _) => return fib_selector(words),
-        ("with", "icmp") => ValueType::IcmpCode,
-        ("with", "icmpv6") => ValueType::Icmpv6Code,
         ("with", "icmpx") => ValueType::IcmpxCode,
         ("ct", "original" | "reply") => {
             return Some(match unquoted(2)? {
@@ -63,9 +61,9 @@ pub(super) fn selector(words: &[Token<'_>]) -> Option<(usize, ValueType)> {
         ("ip" | "ip6", "dscp") => ValueType::Dscp,
         ("ip" | "ip6", "ecn") => ValueType::Ecn,
         ("icmp", "type") => ValueType::IcmpType,
-        ("icmp", "code") => ValueType::IcmpCode,
+        ("with", "icmp") | ("icmp", "code") => ValueType::IcmpCode,
         ("icmpv6", "type") => ValueType::Icmpv6Type,
-        ("icmpv6", "code") => ValueType::Icmpv6Code,
+        ("with", "icmpv6") | ("icmpv6", "code") => ValueType::Icmpv6Code,
         ("igmp", "type") => ValueType::IgmpType,
         ("dccp", "type") => ValueType::DccpType,
         ("mh", "type") => ValueType::MobilityType,

@@ -37,9 +37,9 @@ pub(super) enum ValueType {
     IcmpType,
     /// Code of ICMP.
     IcmpCode,
-    /// Type of ICMPv6.
+    /// Type of ICMP for IPv6.
     Icmpv6Type,
-    /// Code of ICMPv6.
+    /// Code of ICMP for IPv6.
     Icmpv6Code,
     /// Code of a rejection for both address families.
     IcmpxCode,
