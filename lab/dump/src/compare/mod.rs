@@ -8,9 +8,10 @@
 //! - sets: the order of sets and of entries (except in lists of sets), `hashsize`, `bucketsize` and
 //!   `initval`, which the kernel or the program chooses, counter values, and remaining timeouts of
 //!   entries;
-//! - nftables: the order of tables, sets, chains and entries, the notation of rules, counter
+//! - nftables: the order of tables, sets, chains and entries, the notation of rules and values, counter
 //!   values, and remaining timeouts of entries;
-//! - virtual servers: their order and the order of their real servers, which `ipvsadm` sorts;
+//! - virtual servers: their order and the order of their real servers, which `ipvsadm` sorts, and
+//!   properties that the program of one dump does not print;
 //! - interfaces: their numbers and order, hardware addresses and link-local addresses derived from
 //!   them, numbers of peer interfaces, remaining lifetimes, the order of the addresses that
 //!   kube-proxy binds in ipvs mode;
@@ -21,10 +22,11 @@
 //! - kinds of interfaces: counters, timers and identifiers, properties of drivers, such as the
 //!   number of queues, numbers of XDP programs, and hardware addresses of virtual functions;
 //! - kube-proxy: settings that do not determine rules;
-//! - routes: their order, except among routes to the same destination with the same metric, and
-//!   remaining lifetimes;
-//! - queueing disciplines: counters, handles that the kernel chooses, and queues of interfaces that
-//!   only one dump has;
+//! - routes: their order, except among routes to the same destination with the same metric,
+//!   remaining lifetimes, statistics, and properties of next hop objects that one dump lacks;
+//! - queueing disciplines, classes and filters: counters, handles that the kernel chooses, options
+//!   that only one dump has because of `tc -d` or `-p`, and queues of interfaces that only one dump
+//!   has;
 //! - tracked connections: all except the zones in use, and the targets and servers of stale ones;
 //! - sysctls: sysctls outside `net.`, counters, and random values.
 
