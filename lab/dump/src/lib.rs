@@ -22,6 +22,7 @@ mod proxy;
 pub mod recognise;
 mod stale_connections;
 mod static_entries;
+mod text;
 mod uncollected;
 mod unknown;
 mod xtables_rules;

@@ -228,20 +228,13 @@ fn decode(file: ArchiveFile) -> Result<String, DumpFilesError> {
     if bytes.len() > MAX_BYTES {
         return Err(DumpFilesError::TooLarge { name });
     }
-    // Windows programs begin a text with a byte order mark.
-    let bytes = match bytes.strip_prefix(b"\xef\xbb\xbf") {
-        Some(rest) => rest.to_vec(),
-        None => bytes,
+    let newlines = |length: usize| {
+        let valid = bytes.iter().take(length);
+        valid.filter(|byte| **byte == b'\n').count()
     };
-    String::from_utf8(bytes).map_err(|error| {
-        let valid_length = error.utf8_error().valid_up_to();
-        let newlines = error.as_bytes()[..valid_length]
-            .iter()
-            .filter(|b| **b == b'\n');
-        DumpFilesError::NotUtf8 {
-            name: name.clone(),
-            line: newlines.count() + 1,
-        }
+    crate::text::decode(&bytes).map_err(|length| DumpFilesError::NotUtf8 {
+        name,
+        line: newlines(length) + 1,
     })
 }
 
