@@ -14,6 +14,9 @@ pub struct Gap {
     /// Possible effect on results. Empty if no effect is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub affects: String,
+    /// Whether a comparison without the content is not complete. Reports do not contain this.
+    #[serde(skip)]
+    pub is_uncompared: bool,
 }
 
 impl Gap {
@@ -30,6 +33,7 @@ impl Gap {
             name,
             reason,
             affects,
+            is_uncompared: _,
         } = self;
         if affects.is_empty() {
             format!("{name}: {reason}")

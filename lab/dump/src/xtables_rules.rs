@@ -31,6 +31,7 @@ impl NodeDump {
                      use; run `iptables-save` on the node and add its output to the dump"
                 ),
                 affects: "the effect of these rules is unknown".to_owned(),
+                is_uncompared: true,
             })
         });
         gaps.collect()

@@ -65,6 +65,9 @@ pub struct Skipped {
     /// Format and only family of output that lacks the other family. If the dump has such output of
     /// the other family, too, there is no effect.
     pub only: Option<(Format, Family)>,
+    /// Whether the content may be state of the node, so that a comparison without it is not
+    /// complete.
+    pub is_uncompared: bool,
 }
 
 impl Skipped {
@@ -76,6 +79,16 @@ impl Skipped {
             affects: String::new(),
             same_as: &[],
             only: None,
+            is_uncompared: false,
+        }
+    }
+
+    /// Creates a reason for content that may be state of the node, but whose effect is not known.
+    #[must_use]
+    pub fn uncompared(reason: impl Into<String>) -> Self {
+        Self {
+            is_uncompared: true,
+            ..Self::without_effect(reason)
         }
     }
 
@@ -95,7 +108,7 @@ impl Skipped {
         if is_archive || Format::from_file_name(name).is_some() {
             Self::with_effect(reason, "state of the node in it is not known")
         } else {
-            Self::without_effect(reason)
+            Self::uncompared(reason)
         }
     }
 
@@ -104,7 +117,7 @@ impl Skipped {
     pub fn with_effect(reason: impl Into<String>, affects: impl Into<String>) -> Self {
         Self {
             affects: affects.into(),
-            ..Self::without_effect(reason)
+            ..Self::uncompared(reason)
         }
     }
 }

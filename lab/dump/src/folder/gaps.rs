@@ -26,37 +26,47 @@ pub(super) fn list_gaps(bundle: &str, read: &[File], skipped: Vec<SkippedFile>) 
     let has_other = |only: Option<(Format, Family)>| {
         only.is_some_and(|(format, family)| families.contains(&(format, family.other())))
     };
+    let is_shown = |skipped: &Skipped| {
+        let mut formats = skipped.same_as.iter();
+        formats.any(|format| shown.contains(format))
+    };
     let mut gaps = Vec::new();
-    let mut groups: BTreeMap<String, Vec<SkippedFile>> = BTreeMap::new();
+    let mut groups: BTreeMap<String, (Vec<SkippedFile>, bool)> = BTreeMap::new();
     for file in skipped {
         if file.skipped.reason.is_empty() || has_other(file.skipped.only) {
             continue;
         }
         if !file.skipped.affects.is_empty() {
+            let is_shown = is_shown(&file.skipped);
             let Skipped {
-                reason,
-                affects,
-                same_as,
-                only: _,
+                reason, affects, ..
             } = file.skipped;
-            let is_shown = same_as.iter().any(|format| shown.contains(format));
             gaps.push(Gap {
                 name: file.path,
                 reason,
                 affects: if is_shown { String::new() } else { affects },
+                is_uncompared: !is_shown,
             });
             continue;
         }
         let unread_directory = directories(bundle, &file.path)
             .find(|directory| !read_directories.contains(directory))
             .map(str::to_owned);
+        // A directory without a file of the dump has no state of the node.
+        let is_uncompared =
+            file.skipped.is_uncompared && unread_directory.is_none() && !is_shown(&file.skipped);
         let key = unread_directory.unwrap_or_else(|| file.path.clone());
-        groups.entry(key).or_default().push(file);
+        let (files, is_open) = groups.entry(key).or_default();
+        files.push(file);
+        *is_open |= is_uncompared;
     }
     gaps.extend(
         groups
             .into_iter()
-            .map(|(name, files)| group_gap(&name, files)),
+            .map(|(name, (files, is_uncompared))| Gap {
+                is_uncompared,
+                ..group_gap(&name, files)
+            }),
     );
     gaps
 }
@@ -91,6 +101,7 @@ fn group_gap(directory: &str, mut files: Vec<SkippedFile>) -> Gap {
         name,
         reason,
         affects: String::new(),
+        is_uncompared: false,
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
 /// Dump to compare.
 struct ReadDump {
     dump: NodeDump,
-    /// Files that are not read and that may affect packets.
+    /// Files and outputs that are not read and that may be state of the node.
     unread: Vec<String>,
     is_single_output: bool,
 }
@@ -74,7 +74,10 @@ fn read_dump(path: &Path) -> Result<ReadDump, CliError> {
     let is_single_output = files.is_single_output;
     let read = files.parse();
     warn_unread(read.gaps.iter().map(Gap::describe));
-    let relevant = read.gaps.iter().filter(|gap| gap.may_affect_packets());
+    let relevant = read
+        .gaps
+        .iter()
+        .filter(|gap| gap.is_uncompared || gap.may_affect_packets());
     let unread = relevant.map(Gap::describe).collect();
     Ok(ReadDump {
         dump: complete_dump(read)?,
