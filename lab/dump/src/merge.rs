@@ -117,6 +117,14 @@ fn shared_part(dump: &NodeDump, other: &NodeDump) -> NodeDump {
     if let (Some(qdiscs), Some(other)) = (&mut dump.qdiscs, &other.qdiscs) {
         qdiscs.retain(|own| has_interface(other, own));
     }
+    for (own, other) in [
+        (&mut dump.classes, &other.classes),
+        (&mut dump.filters, &other.filters),
+    ] {
+        if let (Some(own), Some(other)) = (own, other) {
+            own.retain(|place, _| other.contains_key(place));
+        }
+    }
     dump
 }
 
@@ -186,6 +194,16 @@ fn extend(first: &mut NodeDump, second: NodeDump) {
         let new = second.into_iter();
         let new: Vec<Qdisc> = new.filter(|own| !has_interface(qdiscs, own)).collect();
         qdiscs.extend(new);
+    }
+    for (own, second) in [
+        (&mut first.classes, second.classes),
+        (&mut first.filters, second.filters),
+    ] {
+        if let (Some(own), Some(second)) = (own, second) {
+            for (place, items) in second {
+                own.entry(place).or_insert(items);
+            }
+        }
     }
 }
 
