@@ -1,15 +1,21 @@
 //! Recognises commands that print state of a node, at a prompt or in the name of a file.
 
-use super::Content;
-use super::outputs;
+use super::place::{Place, is_shell, program_name};
+use super::scope::{self, Scope};
+use super::shell::{self, Pipeline};
+use super::{Content, outputs, silent};
 use svclab_ruleset::Family;
 use svclab_ruleset::tool::{DumpedBackend, Format};
 
 /// Command line that was typed on a node, or that a collector ran.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Command {
     /// Output of the program. `None` if svclab does not know the program.
     pub(super) content: Option<Content>,
+    /// Whether svclab knows that it does not read the output: `ip nexthop`.
+    pub(super) is_unread: bool,
+    /// Whether the output has no state of a network: `uname -a`.
+    pub(super) is_silent: bool,
     /// Whether the command states the address family.
     pub(super) has_family: bool,
     /// Arguments that reduce the output: `-t nat`. `None` if the output is complete.
@@ -17,66 +23,146 @@ pub(super) struct Command {
     /// Only address family of the output of a program that prints both otherwise. `None` if the
     /// output has both.
     pub(super) only_family: Option<(Format, Family)>,
+    /// Argument that the lines of the output lack. `None` if the lines state everything.
+    pub(super) scope: Option<Scope>,
     /// Command behind a pipe that changes the output: `grep KUBE`. `None` without one.
     pub(super) filter: Option<String>,
-    /// Whether the command runs in another network namespace.
-    pub(super) is_elsewhere: bool,
-    /// Whether further commands run in another network namespace until `exit`.
-    pub(super) enters_namespace: bool,
+    /// File to which the output is written. `None` if the terminal shows the output.
+    pub(super) output_file: Option<String>,
+    /// Outputs of several commands on one line that their contents tell apart.
+    pub(super) printed: Vec<Content>,
+    /// Whether the output is of several commands that cannot be told apart.
+    pub(super) is_mixed: bool,
+    /// Namespace in which the command runs.
+    pub(super) place: Place,
+    /// Namespace of further commands until `exit`. `None` if the command starts no shell.
+    pub(super) enters: Option<Place>,
+    /// Other host on which the command runs. `None` for the host of the prompt.
+    pub(super) host: Option<String>,
 }
 
-/// Programs that run another command, each with the number of arguments before the command.
-const WRAPPERS: [(&str, usize); 8] = [
-    ("sudo", 0),
-    ("time", 0),
-    ("nice", 0),
-    ("env", 0),
-    ("command", 0),
-    ("exec", 0),
-    ("timeout", 1),
-    ("chroot", 1),
+/// Programs that run another command, each with the number of arguments before the command, and the
+/// letters of the options with a value.
+const WRAPPERS: [(&str, usize, &str); 14] = [
+    ("sudo", 0, "ughpCrt"),
+    ("doas", 0, "u"),
+    ("time", 0, "fo"),
+    ("nice", 0, "n"),
+    ("env", 0, "uCS"),
+    ("exec", 0, "a"),
+    ("stdbuf", 0, "ioe"),
+    ("sshpass", 0, "pfe"),
+    ("busybox", 0, ""),
+    ("k3s", 0, ""),
+    ("microk8s", 0, ""),
+    ("watch", 0, "n"),
+    ("timeout", 1, "sk"),
+    ("chroot", 1, ""),
 ];
 
 /// Programs that show the whole input, so that a pipe to them does not reduce the output.
 const SHOWING: [&str; 5] = ["cat", "less", "more", "tee", "sort"];
 
 impl Command {
-    fn unknown() -> Self {
-        Self {
-            content: None,
-            has_family: false,
-            reduced_by: None,
-            only_family: None,
-            filter: None,
-            is_elsewhere: false,
-            enters_namespace: false,
-        }
+    /// Returns a command that svclab does not know.
+    pub(super) fn unknown() -> Self {
+        Self::default()
+    }
+
+    /// Whether all outputs of the command are unusable.
+    pub(super) const fn is_unusable(&self) -> bool {
+        self.is_mixed || self.is_unread || self.filter.is_some() || self.output_file.is_some()
     }
 
     /// Parses a command line.
     pub(super) fn parse(line: &str) -> Self {
-        let mut stages = line.split('|').map(str::trim);
-        let first = stages.next().unwrap_or_default();
-        let mut filters = stages.filter(|stage| {
-            let program = stage.split_ascii_whitespace().next().unwrap_or_default();
-            !SHOWING.contains(&program)
-        });
-        let filter = filters.next();
-        let words = shlex::split(first).unwrap_or_default();
-        let words: Vec<&str> = words
-            .iter()
-            .map(String::as_str)
-            .take_while(|word| !word.starts_with(['>', '<']) && *word != "2>&1" && *word != "&&")
-            .filter(|word| !word.starts_with("2>"))
-            .collect();
-        let mut command = Self::parse_words(&words, 0);
-        command.filter = filter.map(str::to_owned);
-        command
+        Self::parse_script(line, 0)
     }
 
-    fn parse_words(words: &[&str], depth: usize) -> Self {
-        let Some((program, arguments)) = words.split_first() else {
+    /// Parses a command line inside another command.
+    pub(super) fn parse_script(line: &str, depth: usize) -> Self {
+        let Some(pipelines) = shell::parse(line) else {
             return Self::unknown();
+        };
+        let commands = pipelines.iter().map(|own| Self::parse_pipeline(own, depth));
+        let mut commands: Vec<Self> = commands.collect();
+        if commands.iter().any(|command| !command.is_silent) {
+            commands.retain(|command| !command.is_silent || command.enters.is_some());
+        }
+        let is_loop = shell::is_loop(line);
+        if commands.len() > 1 || (is_loop && !commands.is_empty()) {
+            return Self::several(commands, is_loop);
+        }
+        commands.pop().unwrap_or_else(Self::silent)
+    }
+
+    fn silent() -> Self {
+        Self {
+            is_silent: true,
+            ..Self::default()
+        }
+    }
+
+    /// Combines the commands of one line.
+    fn several(commands: Vec<Self>, is_loop: bool) -> Self {
+        let contents: Vec<Content> = commands.iter().filter_map(|own| own.content).collect();
+        let is_plain = |own: &Self| {
+            own.place == Place::Node
+                && own.reduced_by.is_none()
+                && own.filter.is_none()
+                && own.output_file.is_none()
+                && own.host.is_none()
+                && !own.is_mixed
+                && matches!(own.content, Some(Content::State(_)))
+        };
+        let are_different = contents.iter().enumerate().all(|(index, own)| {
+            let mut others = contents[..index].iter();
+            others.all(|other| own.differs_from(*other))
+        });
+        let enters = commands.last().and_then(|last| last.enters);
+        let has_known = commands.iter().any(|own| own.content.is_some());
+        if !is_loop && are_different && commands.iter().all(is_plain) {
+            return Self {
+                printed: contents,
+                ..Self::unknown()
+            };
+        }
+        let place = commands.iter().map(|own| own.place).min();
+        Self {
+            content: contents.first().copied(),
+            is_unread: !has_known,
+            is_mixed: has_known,
+            place: place.unwrap_or_default(),
+            enters,
+            ..Self::unknown()
+        }
+    }
+
+    fn parse_pipeline(pipeline: &Pipeline, depth: usize) -> Self {
+        let mut stages = pipeline.stages.iter();
+        let words: Vec<&str> = stages
+            .next()
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        let mut filters = stages.filter(|stage| {
+            let program = stage.first().map(String::as_str).unwrap_or_default();
+            !SHOWING.contains(&program)
+        });
+        let command = Self::parse_words(&words, depth);
+        let filter = filters.next().map(|stage| stage.join(" "));
+        Self {
+            filter: filter.or(command.filter),
+            output_file: pipeline.output_file.clone().or(command.output_file),
+            ..command
+        }
+    }
+
+    /// Parses the words of a command.
+    pub(super) fn parse_words(words: &[&str], depth: usize) -> Self {
+        let Some((program, arguments)) = words.split_first() else {
+            return Self::silent();
         };
         if depth > 8 {
             return Self::unknown();
@@ -85,86 +171,52 @@ impl Command {
         if program.contains('=') && !program.starts_with(['-', '/']) {
             return Self::parse_words(arguments, depth + 1);
         }
-        let name = program.rsplit('/').next().unwrap_or_default();
-        if let Some((_, count)) = WRAPPERS.iter().find(|(wrapper, _)| *wrapper == name) {
-            let first = arguments.iter().position(|word| !word.starts_with('-'));
-            let inner = first.and_then(|first| arguments.get(first + count..));
-            return Self::parse_words(inner.unwrap_or_default(), depth + 1);
+        let name = program_name(program);
+        if let Some((_, count, values)) = WRAPPERS.iter().find(|(own, ..)| *own == name) {
+            return Self::parse_wrapped(name, arguments, (*count, values), depth);
         }
-        match name {
-            "sh" | "bash" | "dash" => {
-                let script = arguments
-                    .iter()
-                    .skip_while(|word| !is_script_option(word))
-                    .nth(1);
-                script.map_or_else(Self::unknown, |script| Self::parse_script(script, depth))
-            }
-            "nsenter" => Self::parse_nsenter(arguments, depth),
-            "kubectl" | "oc" | "docker" | "crictl" | "nerdctl" => {
-                Self::parse_exec(arguments, depth)
-            }
-            _ => Self::parse_program(name, arguments, depth),
-        }
-    }
-
-    fn parse_script(script: &str, depth: usize) -> Self {
-        let words = shlex::split(script).unwrap_or_default();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        Self::parse_words(&words, depth + 1)
-    }
-
-    /// Parses `nsenter -t PID -n COMMAND`. The process 1 is in the namespace of the node.
-    fn parse_nsenter(arguments: &[&str], depth: usize) -> Self {
-        let mut is_elsewhere = false;
-        let mut rest = arguments.iter().enumerate();
-        while let Some((index, word)) = rest.next() {
-            let target = match *word {
-                "--" => return Self::parse_inside(&arguments[index + 1..], is_elsewhere, depth),
-                "-t" | "--target" => rest.next().map(|(_, pid)| *pid),
-                word if word.starts_with("--target=") => word.strip_prefix("--target="),
-                word if word.starts_with("-t") => word.strip_prefix("-t"),
-                word if word.starts_with("--net=") => {
-                    is_elsewhere |= !word.ends_with("/1/ns/net");
-                    None
-                }
-                word if word.starts_with('-') => None,
-                _ => return Self::parse_inside(&arguments[index..], is_elsewhere, depth),
+        if is_shell(words) || name == "su" {
+            return Self {
+                enters: Some(Place::Node),
+                ..Self::silent()
             };
-            is_elsewhere |= target.is_some_and(|pid| pid != "1");
         }
-        Self {
-            enters_namespace: is_elsewhere,
-            ..Self::unknown()
+        if let Some(command) = Self::parse_outside(name, arguments, depth) {
+            return command;
         }
+        if matches!(name, "sh" | "bash" | "ash" | "dash" | "zsh") {
+            let script = arguments
+                .iter()
+                .skip_while(|word| !is_script_option(word))
+                .nth(1);
+            return script.map_or_else(Self::unknown, |script| {
+                Self::parse_script(script, depth + 1)
+            });
+        }
+        Self::parse_program(name, arguments, depth)
     }
 
-    /// Parses a command inside a namespace.
-    fn parse_inside(words: &[&str], is_elsewhere: bool, depth: usize) -> Self {
-        let command = Self::parse_words(words, depth + 1);
-        let is_shell = matches!(words, ["sh" | "bash" | "/bin/sh" | "/bin/bash"]);
-        Self {
-            is_elsewhere: is_elsewhere || command.is_elsewhere,
-            enters_namespace: is_elsewhere && (is_shell || words.is_empty()),
-            ..command
+    /// Parses the arguments of a program that runs another command on the node.
+    fn parse_wrapped(
+        name: &str,
+        arguments: &[&str],
+        (count, values): (usize, &str),
+        depth: usize,
+    ) -> Self {
+        let mut first = 0;
+        while let Some(letters) = arguments.get(first).and_then(|word| word.strip_prefix('-')) {
+            let has_value = letters.len() == 1 && values.contains(letters);
+            first += 1 + usize::from(has_value);
         }
-    }
-
-    /// Parses `kubectl exec POD -- COMMAND` and `kubectl debug node/NODE -- COMMAND`. A pod has
-    /// another network namespace unless it is on the network of its node, as debug pods of nodes
-    /// and pods of kube-proxy are.
-    fn parse_exec(arguments: &[&str], depth: usize) -> Self {
-        let separator = arguments.iter().position(|word| *word == "--");
-        let (options, inner) = match separator {
-            Some(index) => (&arguments[..index], &arguments[index + 1..]),
-            None => (arguments, &[][..]),
-        };
-        let names = |word: &str| options.iter().any(|own| own.contains(word));
-        let is_on_node =
-            (options.first() == Some(&"debug") && names("node/")) || names("kube-proxy");
-        if !options.iter().any(|word| matches!(*word, "exec" | "debug")) {
-            return Self::unknown();
+        let inner = arguments.get(first + count..).unwrap_or_default();
+        let starts_shell = name == "chroot" || arguments.iter().any(|word| is_login(word));
+        if inner.is_empty() && starts_shell {
+            return Self {
+                enters: Some(Place::Node),
+                ..Self::silent()
+            };
         }
-        Self::parse_inside(inner, !is_on_node, depth)
+        Self::parse_words(inner, depth + 1)
     }
 
     fn parse_program(name: &str, arguments: &[&str], depth: usize) -> Self {
@@ -247,12 +299,12 @@ impl Command {
                     ..command(state(Format::Connections))
                 }
             }
-            "tc" if arguments.iter().any(|word| is_prefix(word, "qdisc", 1)) => Self {
-                reduced_by: selection_after(arguments, |word| is_prefix(word, "qdisc", 1)),
-                ..command(state(Format::Qdiscs))
-            },
-            "tc" => command(Some(Content::Unread(&outputs::TRAFFIC_CONTROL))),
+            "tc" => Self::parse_tc(arguments),
             "ifconfig" => command(Some(Content::Unread(&outputs::IFCONFIG))),
+            "bridge" if arguments.first().is_some_and(|word| is_netns_option(word)) => Self {
+                place: Place::Elsewhere,
+                ..Self::parse_program(name, arguments.get(2..).unwrap_or_default(), depth)
+            },
             "bridge" if has(&["fdb"]) => Self {
                 reduced_by: selection_after(arguments, |word| word == "fdb"),
                 ..command(state(Format::Forwarding))
@@ -261,97 +313,59 @@ impl Command {
                 reduced_by: selection_after(arguments, |word| word == "link"),
                 ..command(state(Format::BridgePorts))
             },
-            _ => Self::unknown(),
+            _ if silent::is_silent(name, arguments) => Self::silent(),
+            _ => Self {
+                is_unread: silent::is_network_program(name),
+                ..Self::unknown()
+            },
         }
     }
 
-    /// Parses the arguments of `ip`. Objects and their commands may be abbreviated (iproute2 6.1,
-    /// `ip/ip.c`, `do_cmd`).
-    fn parse_ip(arguments: &[&str], depth: usize) -> Self {
-        let mut family = None;
-        let mut is_detailed = false;
-        let mut is_elsewhere = false;
+    /// Parses the arguments of `tc`. Objects and verbs may be abbreviated (iproute2 6.1, `tc/tc.c`,
+    /// `do_cmd`).
+    fn parse_tc(arguments: &[&str]) -> Self {
+        let mut place = Place::Node;
         let mut rest = arguments.iter();
-        let mut object = "";
-        while let Some(word) = rest.next() {
-            match *word {
-                "-4" => family = Some(Family::V4),
-                "-6" => family = Some(Family::V6),
-                "-f" | "-family" | "--family" => {
-                    let is_six = rest.next() == Some(&"inet6");
-                    family = Some(if is_six { Family::V6 } else { Family::V4 });
-                }
-                "-n" | "-netns" => {
+        let object = loop {
+            match rest.next() {
+                Some(word) if is_netns_option(word) => {
                     rest.next();
-                    is_elsewhere = true;
+                    place = Place::Elsewhere;
                 }
-                "-d" | "-details" | "--details" => is_detailed = true,
-                word if word.starts_with('-') => {}
-                word => {
-                    object = word;
-                    break;
-                }
+                Some(word) if word.starts_with('-') => {}
+                word => break word.copied().unwrap_or_default(),
             }
-        }
-        let mut rest: Vec<&str> = rest.copied().collect();
-        let is_xfrm = is_prefix(object, "xfrm", 1);
-        let is_policy = is_xfrm && rest.first().is_some_and(|of| is_prefix(of, "policy", 1));
-        if is_policy {
-            rest.remove(0);
-        }
-        if is_prefix(object, "netns", 2) && rest.first() == Some(&"exec") {
-            return Self::parse_inside(rest.get(2..).unwrap_or_default(), true, depth);
-        }
-        let verb = rest.first().copied().unwrap_or("show");
-        let is_listing = ["show", "list", "lst"]
-            .iter()
-            .any(|listing| is_prefix(verb, listing, 1));
-        let format = match object {
-            // Cached results of lookups are not routes.
-            _ if !is_listing || rest.contains(&"cache") => None,
-            _ if is_prefix(object, "address", 1) => Some(Format::Links),
-            _ if is_prefix(object, "link", 1) && is_detailed => Some(Format::LinkDetails),
-            _ if is_prefix(object, "link", 1) => Some(Format::Links),
-            _ if is_prefix(object, "neighbour", 1) || is_prefix(object, "neighbor", 1) => {
-                Some(Format::Neighbours)
-            }
-            _ if is_prefix(object, "route", 1) => {
-                Some(Format::Routes(family.unwrap_or(Family::V4)))
-            }
-            _ if is_prefix(object, "rule", 2) => {
-                Some(Format::RoutingRules(family.unwrap_or(Family::V4)))
-            }
-            _ if is_policy => Some(Format::IpsecPolicies),
-            _ => None,
         };
-        let unread = (is_xfrm && !is_policy).then_some(&outputs::XFRM);
-        let content = unread
-            .map(Content::Unread)
-            .or_else(|| format.map(Content::State));
-        let selectors: Vec<&str> = rest.iter().skip(1).copied().collect();
-        // Without `table all`, `ip route` prints the main table, which rules may refer to.
-        let is_complete = matches!(
-            selectors.as_slice(),
-            [] | ["table", "all"] | ["scope", "global"]
-        );
-        let reduced_by = (content.is_some() && !is_complete).then(|| selectors.join(" "));
-        // These programs print both families without an option.
-        let only_family = match (format, family) {
-            (
-                Some(format @ (Format::Links | Format::Neighbours | Format::IpsecPolicies)),
-                Some(family),
-            ) if reduced_by.is_none() && !is_prefix(object, "link", 1) => Some((format, family)),
-            _ => None,
+        let objects = [
+            ("qdisc", Format::Qdiscs),
+            ("class", Format::TrafficClasses),
+            ("filter", Format::TrafficFilters),
+        ];
+        let mut objects = objects.into_iter();
+        let format = objects.find(|(name, _)| is_prefix(object, name, 1));
+        let is_other = ["action", "chain", "monitor"].contains(&object);
+        let rest: Vec<&str> = rest.copied().collect();
+        let (is_listing, selectors) = match rest.as_slice() {
+            [verb, selectors @ ..] => {
+                let mut verbs = LISTING_VERBS.iter();
+                (verbs.any(|listing| is_prefix(verb, listing, 1)), selectors)
+            }
+            [] => (true, &[][..]),
+        };
+        let Some((name, format)) = format.filter(|_| is_listing) else {
+            return Self {
+                is_silent: !is_listing && silent::is_change(rest[0]),
+                is_unread: is_other,
+                place,
+                ..Self::unknown()
+            };
         };
         Self {
-            content,
-            has_family: family.is_some(),
-            only_family,
-            reduced_by: reduced_by.or_else(|| {
-                let (_, family) = only_family?;
-                Some(format!("only {}", family.name()))
-            }),
-            is_elsewhere,
+            content: Some(Content::State(format)),
+            has_family: true,
+            reduced_by: (!selectors.is_empty()).then(|| selectors.join(" ")),
+            scope: scope::of_tc(name, selectors),
+            place,
             ..Self::unknown()
         }
     }
@@ -413,13 +427,24 @@ fn selection_after(arguments: &[&str], is_object: impl Fn(&str) -> bool) -> Opti
 }
 
 /// Whether a word is an abbreviation of a name, with at least some letters.
-fn is_prefix(word: &str, name: &str, letters: usize) -> bool {
+pub(super) fn is_prefix(word: &str, name: &str, letters: usize) -> bool {
     word.len() >= letters && name.starts_with(word)
 }
 
 /// Whether a word is an option like `-c`, possibly among others: `-lc`.
 fn is_script_option(word: &str) -> bool {
     word.starts_with('-') && !word.starts_with("--") && word.ends_with('c')
+}
+
+/// Whether an option of `ip`, `tc` or `bridge` selects another network namespace: `-n`, `-netns`.
+pub(super) fn is_netns_option(word: &str) -> bool {
+    let letters = word.trim_start_matches('-');
+    word.starts_with('-') && is_prefix(letters, "netns", 1)
+}
+
+/// Whether an option of `sudo` starts a shell.
+fn is_login(word: &str) -> bool {
+    matches!(word, "-i" | "-s" | "--login" | "--shell")
 }
 
 fn option_value<'a>(arguments: &[&'a str], names: &[&str]) -> Option<&'a str> {

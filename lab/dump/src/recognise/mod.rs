@@ -2,11 +2,17 @@
 //! does not decide.
 
 mod commands;
+mod ip_command;
 mod listing;
 mod outputs;
 mod paths;
+mod place;
 mod prompts;
+mod scope;
 mod sections;
+mod shell;
+mod silent;
+mod splitter;
 
 pub(crate) use listing::Listing;
 pub use outputs::UnreadOutput;
@@ -104,7 +110,20 @@ impl Content {
             Format::Sysctls => is_sysctl(line),
             Format::Nft => line.starts_with([' ', '\t', '}']) || first == "table",
             Format::Links | Format::LinkDetails => line.starts_with(' '),
+            // With `-s`, a template looks like a state: `proto esp spi 0x00000000`.
+            Format::IpsecPolicies => line.starts_with([' ', '\t']),
             _ => false,
+        }
+    }
+
+    /// Whether the contents of two outputs tell the outputs apart. The first lines of saved rules
+    /// name the program.
+    fn differs_from(self, other: Self) -> bool {
+        let is_rules = |own| matches!(own, Self::State(Format::Rules(..)));
+        if is_rules(self) && is_rules(other) {
+            self != other
+        } else {
+            !self.is_same_kind(other)
         }
     }
 
@@ -197,10 +216,22 @@ pub fn select(path: &str, head: &[u8]) -> Result<(), Skipped> {
     if named_format(path).is_some() {
         return Ok(());
     }
-    let text = String::from_utf8_lossy(head);
-    match recognise(&text) {
+    let text = crate::text::decode_head(head);
+    let recognised = recognise(&text);
+    if let Some((typed, command)) = paths::typed_command(path)
+        && command.is_unread
+        && (recognised.is_none() || typed.starts_with("ip "))
+        && !head.is_empty()
+    {
+        let reason = format!("svclab does not read output of `{typed}`");
+        return Err(Skipped::uncompared(reason));
+    }
+    match recognised {
         Some(Content::State(_) | Content::Unread(&outputs::LISTING)) => Ok(()),
-        _ if sections::is_session(&text) => Ok(()),
+        _ if splitter::is_session(&text) => Ok(()),
+        Some(Content::Unread(&outputs::SERVER_COUNTERS)) if outputs::has_no_servers(&text) => {
+            skip("the output lists no virtual server")
+        }
         Some(Content::Unread(output)) => Err(output.skipped()),
         None if head.is_empty() && paths::empty_format(path).is_some() => Ok(()),
         None if head.is_empty() => skip("the file is empty"),
@@ -208,7 +239,14 @@ pub fn select(path: &str, head: &[u8]) -> Result<(), Skipped> {
             let reason = "svclab cannot decompress this format";
             Err(Skipped::unreadable(path, reason))
         }
-        None => skip("no supported program prints this content"),
+        None => {
+            let reason = "no supported program prints this content";
+            let is_silent = silent::is_silent_file(file_name(path));
+            Err(Skipped {
+                is_uncompared: !is_silent,
+                ..Skipped::without_effect(reason)
+            })
+        }
     }
 }
 

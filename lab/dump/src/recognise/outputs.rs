@@ -26,17 +26,13 @@ impl UnreadOutput {
     /// Returns why a file with the output is skipped.
     pub(super) fn skipped(&self) -> Skipped {
         Skipped {
+            affects: self.affects.to_owned(),
             same_as: self.same_as,
-            ..Skipped::with_effect(self.reason(), self.affects)
+            ..Skipped::uncompared(self.reason())
         }
     }
 }
 
-pub(super) const TRAFFIC_CONTROL: UnreadOutput = UnreadOutput {
-    command: "tc class` or `tc filter",
-    affects: "packets are not delayed, limited or filtered by it",
-    same_as: &[Format::TrafficClasses, Format::TrafficFilters],
-};
 /// Rules of bridges and of ARP, which look like rules of iptables.
 pub(super) const BRIDGE_RULES: UnreadOutput = UnreadOutput {
     command: "ebtables-save` or `arptables-save",
@@ -61,7 +57,7 @@ pub(super) const LISTING: UnreadOutput = UnreadOutput {
 pub(super) const SERVER_COUNTERS: UnreadOutput = UnreadOutput {
     command: "ipvsadm -Ln --stats",
     affects: "",
-    same_as: &[],
+    same_as: &[Format::VirtualServers],
 };
 pub(super) const NAMED_SERVERS: UnreadOutput = UnreadOutput {
     command: "ipvsadm -S` without the option `-n",
@@ -102,6 +98,14 @@ pub(super) fn detect_line(line: &str) -> Option<&'static UnreadOutput> {
     }
 }
 
+/// Whether a listing of counters has no virtual server.
+pub(super) fn has_no_servers(text: &str) -> bool {
+    let mut words = text
+        .lines()
+        .filter_map(|line| line.split_ascii_whitespace().next());
+    !words.any(|first| matches!(first, "TCP" | "UDP" | "SCTP" | "FWM"))
+}
+
 /// Returns the output of `ip -json` whose format is not supported.
 pub(super) fn json_without_format(text: &str) -> &'static UnreadOutput {
     let first = text.split('}').next().unwrap_or_default();
@@ -123,6 +127,7 @@ pub(super) fn is_json(text: &str) -> bool {
     let keys = [
         "{\"nftables\"",
         "[{}",
+        "[{\"kind\"",
         "[{\"ifindex\"",
         "[{\"mac\"",
         "[{\"dst\"",

@@ -59,10 +59,16 @@ const COLLECTOR_NAMES: [(&str, Format); 6] = [
 /// of troubleshoot v0.133.0 (`examples/collect/host/default.yaml`).
 const KNOWN_COMMANDS: [(&str, &str); 1] = [("nftables-list.txt", "nft list table filter")];
 
+/// Returns the command that the name of a file states, if svclab reads its output. `None` for other
+/// names.
+pub(super) fn command(path: &str) -> Option<(String, Command)> {
+    typed_command(path).filter(|(_, command)| command.content.is_some())
+}
+
 /// Returns the command that the name of a file states. `sos` names files by the command:
 /// `ip_-6_rule_list` (sos 4.12.0, `sos/report/plugins/__init__.py`, `_mangle_command`). `None` for
 /// other names.
-pub(super) fn command(path: &str) -> Option<(String, Command)> {
+pub(super) fn typed_command(path: &str) -> Option<(String, Command)> {
     let name = file_name(path);
     let known = KNOWN_COMMANDS.iter().find(|(known, _)| *known == name);
     let typed = known.map_or_else(
@@ -70,7 +76,7 @@ pub(super) fn command(path: &str) -> Option<(String, Command)> {
         |(_, typed)| (*typed).to_owned(),
     );
     let command = Command::parse(&typed);
-    (typed.contains(' ') && command.content.is_some()).then_some((typed, command))
+    typed.contains(' ').then_some((typed, command))
 }
 
 /// Returns the format that an empty file of a collector has, if the program can print nothing.

@@ -5,6 +5,8 @@
 pub(super) struct Prompt<'l> {
     /// Host that the prompt names. `None` if the prompt names none.
     pub(super) host: Option<&'l str>,
+    /// Text before the command, with the sign.
+    pub(super) prefix: &'l str,
     /// Command line. Empty if nothing was typed.
     pub(super) command: &'l str,
     /// Whether only a known command shows that the line is a prompt: `# ip route`.
@@ -32,16 +34,19 @@ pub(super) fn parse(line: &str) -> Option<Prompt<'_>> {
         if let Some(command) = inside {
             return Some(Prompt {
                 host: None,
+                prefix: begin,
                 command: command.trim(),
                 is_bare: true,
             });
         }
     }
     // `set -x` prints a plus sign.
-    if let Some(command) = line.strip_prefix("+ ") {
+    let traced = line.trim_start_matches('+');
+    if traced.len() < line.len() && (traced.is_empty() || traced.starts_with(' ')) {
         return Some(Prompt {
             host: None,
-            command,
+            prefix: "+",
+            command: traced.trim_start(),
             is_bare: true,
         });
     }
@@ -57,6 +62,7 @@ pub(super) fn parse(line: &str) -> Option<Prompt<'_>> {
         if prefix.is_empty() {
             return (sign != '%').then_some(Prompt {
                 host: None,
+                prefix: &line[..=index],
                 command,
                 is_bare: true,
             });
@@ -64,6 +70,7 @@ pub(super) fn parse(line: &str) -> Option<Prompt<'_>> {
         if let Some(host) = prompt_host(prefix).filter(|_| sign != '>') {
             return Some(Prompt {
                 host,
+                prefix: &line[..=index],
                 command,
                 is_bare: false,
             });

@@ -2,10 +2,11 @@
 //! which a collector appended several outputs.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 
-use super::commands::Command;
-use super::{Content, Listing, outputs, paths, prompts, recognise, recognise_line, with_family};
+use super::place::Place;
+use super::scope::Scope;
+use super::splitter::{Section, find_sections};
+use super::{Content, Listing, outputs, paths, recognise, recognise_line, with_family};
 use crate::archive::Skipped;
 use svclab_ruleset::Family;
 use svclab_ruleset::tool::{DumpedBackend, Format};
@@ -33,21 +34,6 @@ pub(crate) struct SectionGap {
     pub(crate) skipped: Skipped,
 }
 
-/// Output of one command.
-struct Section {
-    command: Option<Command>,
-    /// Text of the command line.
-    typed: String,
-    host: Option<String>,
-    /// Whether a command before it entered another network namespace.
-    is_elsewhere: bool,
-    lines: Range<usize>,
-    /// Content that the first line with a decision has.
-    content: Option<Content>,
-    /// Program, version and options that a line shows.
-    generator: Option<String>,
-}
-
 /// First words of lines without state: the version that `ipvsadm -Ln` prints, and what `kubectl debug`,
 /// `oc debug`, `sudo` and collectors print around an output (kubectl 1.33, `pkg/cmd/debug/debug.go`; oc 4.18, `pkg/cli/debug/debug.go`;
 /// network-tools at 0b53ac3, `debug-scripts/test-networking/sdn_cluster_and_node_info`).
@@ -72,31 +58,44 @@ const NOISE: [&str; 14] = [
 pub(crate) fn split(path: &str, text: &str) -> Sections {
     let lines: Vec<&str> = text.lines().collect();
     let is_noise: Vec<bool> = lines.iter().map(|line| is_noise(line)).collect();
-    let mut sections = find_sections(&lines, &is_noise);
+    let mut sections = if is_listing_of_interfaces(path, &lines) {
+        vec![Section {
+            lines: 0..lines.len(),
+            ..Section::new(0)
+        }]
+    } else {
+        find_sections(&lines, &is_noise)
+    };
     if let [only] = sections.as_mut_slice()
         && only.command.is_none()
         && let Some((typed, command)) = paths::command(path)
     {
-        only.is_elsewhere = command.is_elsewhere;
+        only.place = command.place;
         only.typed = typed;
         only.command = Some(command);
     }
     let mut found = Sections::default();
     let is_whole = sections.len() == 1 && !is_noise.contains(&true);
-    for section in &sections {
+    let judged = sections.iter().map(|section| {
         let own = own_text(&lines, &is_noise, section);
-        if own.trim_ascii().is_empty() && section.command.is_none() {
-            continue;
-        }
-        match judge(path, section, &own) {
+        let result = judge(path, section, &own);
+        (section, own, result)
+    });
+    let mut judged: Vec<Judged<'_>> = judged.collect();
+    leave_out_remote(&mut judged);
+    found.gaps.extend(missing_outputs(&judged));
+    for (section, own, result) in judged {
+        match result {
             Ok(formats) => {
-                found.hosts.extend(section.host.clone());
+                found
+                    .hosts
+                    .extend(section.remote.clone().or(section.host.clone()));
+                let own = if is_whole { text.to_owned() } else { own };
+                let scope = section.command.as_ref().and_then(|own| own.scope.as_ref());
                 for format in formats {
-                    let text = if is_whole {
-                        text.to_owned()
-                    } else {
-                        own.clone()
-                    };
+                    let start = section.lines.start;
+                    let scoped = scope.map(|scope| scope.add_to(format, &own, start));
+                    let text = scoped.unwrap_or_else(|| own.clone());
                     found.outputs.push((format, text));
                 }
                 if let Some(reason) = reduction(section) {
@@ -118,190 +117,82 @@ pub(crate) fn split(path: &str, text: &str) -> Sections {
     found
 }
 
+/// Section with its text, and with its formats or the reason for not reading it.
+type Judged<'s> = (&'s Section, String, Result<Vec<Format>, Unread>);
+
+/// Whether a file is a list of classes or filters of `scripts/collect-node`, in which a comment with
+/// the command precedes the output for each interface.
+fn is_listing_of_interfaces(path: &str, lines: &[&str]) -> bool {
+    let format = paths::named_format(path);
+    let is_listing = matches!(
+        format,
+        Some(Format::TrafficClasses | Format::TrafficFilters)
+    );
+    let is_heading = |line: &&&str| line.starts_with('#');
+    is_listing
+        && lines
+            .iter()
+            .filter(is_heading)
+            .all(|line| line.starts_with("# tc "))
+}
+
+/// Leaves out the outputs of other hosts, if the file also has outputs of the host of the prompts.
+fn leave_out_remote(judged: &mut [Judged<'_>]) {
+    let is_local = |(section, _, result): &Judged<'_>| result.is_ok() && section.remote.is_none();
+    if !judged.iter().any(is_local) {
+        return;
+    }
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+    for (section, _, result) in judged {
+        let Some(remote) = section.remote.as_ref().filter(|_| result.is_ok()) else {
+            continue;
+        };
+        let host = section.host.as_ref().map(|host| short(host));
+        if host != Some(short(remote)) {
+            let reason = format!("output of the host `{remote}`");
+            *result = Err(Unread::gap(Skipped::uncompared(reason)));
+        }
+    }
+}
+
+/// Returns the gaps of commands that printed nothing, although they share a line with others.
+fn missing_outputs(judged: &[Judged<'_>]) -> Vec<SectionGap> {
+    let mut gaps = Vec::new();
+    for (index, (section, ..)) in judged.iter().enumerate() {
+        let printed = section.command.iter().flat_map(|command| &command.printed);
+        let following = judged[index + 1..].iter();
+        let following = following.take_while(|(section, ..)| section.command.is_none());
+        let outputs = std::iter::once(&judged[index]).chain(following);
+        let formats: Vec<Format> = outputs
+            .filter_map(|(_, _, result)| result.as_ref().ok())
+            .flatten()
+            .copied()
+            .collect();
+        for content in printed {
+            let Content::State(expected) = content else {
+                continue;
+            };
+            if !formats
+                .iter()
+                .any(|format| expected.is_compatible_with(*format))
+            {
+                let reason = format!("`{}` has no output of `{expected}`", section.typed);
+                gaps.push(SectionGap {
+                    line: Some(section.lines.start),
+                    skipped: Skipped::with_effect(reason, LACK),
+                });
+            }
+        }
+    }
+    gaps
+}
+
 /// Whether a program that runs commands printed the line, or `conntrack` the number of entries
 /// (conntrack-tools 1.4.7, `src/conntrack.c`, `exit_msg`).
 pub(super) fn is_noise(line: &str) -> bool {
     let is_count = || line.starts_with("conntrack v") && line.ends_with(" have been shown.");
     line.starts_with(|c: char| c.is_ascii_uppercase() || c == '[' || c == 'c')
         && (NOISE.iter().any(|begin| line.starts_with(begin)) || is_count())
-}
-
-/// Whether a file is a session: whether a prompt has a command whose output svclab knows.
-pub(super) fn is_session(text: &str) -> bool {
-    text.lines().any(|line| has_known_command(line, false))
-}
-
-fn find_sections(lines: &[&str], is_noise: &[bool]) -> Vec<Section> {
-    let mut splitter = Splitter {
-        prompts: find_prompts(lines),
-        sections: Vec::new(),
-        current: Section::new(0, None, false),
-        is_elsewhere: false,
-        lists_namespaces: false,
-    };
-    for (index, line) in lines.iter().enumerate() {
-        if is_noise[index] || line.trim().is_empty() {
-            continue;
-        }
-        if line.starts_with(NAMESPACE_HEADING) {
-            splitter.start_namespace(index);
-        } else if !splitter.read_prompt(index, line) {
-            splitter.read_output(index, line);
-        }
-    }
-    splitter.finish(lines.len(), Section::new(lines.len(), None, false));
-    splitter.sections
-}
-
-/// Whether a line is a prompt with a command whose output svclab knows. With `is_bare`, only prompts
-/// that are a single sign count.
-fn has_known_command(line: &str, is_bare: bool) -> bool {
-    let prompt = prompts::parse(line).filter(|prompt| prompt.is_bare || !is_bare);
-    let command = prompt.map(|prompt| Command::parse(prompt.command));
-    command.is_some_and(|command| command.content.is_some())
-}
-
-/// Whether a line after a single sign looks like a command, and not like a comment: `# Generated by`.
-fn is_typed(command: &str) -> bool {
-    command.starts_with(|c: char| c.is_ascii_lowercase() || matches!(c, '/' | '.'))
-}
-
-/// Heading of the output of each namespace that `ip -all netns exec` prints (iproute2 6.1,
-/// `ip/ipnetns.c`, `on_netns`).
-const NAMESPACE_HEADING: &str = "netns: ";
-
-/// Prompts with known commands in a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Prompts {
-    Absent,
-    /// Prompts that are more than a single sign.
-    Named,
-    /// Also prompts that are a single sign.
-    Bare,
-}
-
-fn find_prompts(lines: &[&str]) -> Prompts {
-    let has = |is_bare| lines.iter().any(|line| has_known_command(line, is_bare));
-    if has(true) {
-        Prompts::Bare
-    } else if has(false) {
-        Prompts::Named
-    } else {
-        Prompts::Absent
-    }
-}
-
-struct Splitter {
-    prompts: Prompts,
-    sections: Vec<Section>,
-    current: Section,
-    /// Whether an earlier command entered another network namespace.
-    is_elsewhere: bool,
-    /// Whether the lines are output of `ip -all netns exec`. `set -x` can print commands in it.
-    lists_namespaces: bool,
-}
-
-impl Splitter {
-    /// Ends the current section before a line.
-    fn finish(&mut self, end: usize, next: Section) {
-        let mut ended = std::mem::replace(&mut self.current, next);
-        ended.lines.end = end;
-        if ended.command.is_some() || !ended.lines.is_empty() {
-            self.sections.push(ended);
-        }
-    }
-
-    /// Starts the output in another network namespace.
-    fn start_namespace(&mut self, index: usize) {
-        self.lists_namespaces = true;
-        let host = self.current.host.clone();
-        self.finish(index, Section::new(index + 1, host, true));
-    }
-
-    /// Reads a prompt. Returns `false` for other lines.
-    fn read_prompt(&mut self, index: usize, line: &str) -> bool {
-        let Some(prompt) = prompts::parse(line).filter(|_| self.prompts != Prompts::Absent) else {
-            return false;
-        };
-        let command = Command::parse(prompt.command);
-        let is_certain =
-            !prompt.is_bare || (self.prompts == Prompts::Bare && is_typed(prompt.command));
-        if command.content.is_none() && !is_certain {
-            return false;
-        }
-        if matches!(prompt.command, "exit" | "logout") {
-            self.is_elsewhere = false;
-        }
-        self.lists_namespaces &= line.starts_with('+');
-        let is_elsewhere = self.is_elsewhere || self.lists_namespaces || command.is_elsewhere;
-        self.is_elsewhere |= command.enters_namespace;
-        let host = prompt.host.map(str::to_owned);
-        let mut next = Section::new(index + 1, host, is_elsewhere);
-        if next.host.is_none() {
-            next.host.clone_from(&self.current.host);
-        }
-        prompt.command.clone_into(&mut next.typed);
-        next.command = Some(command);
-        self.finish(index, next);
-        true
-    }
-
-    /// Reads another line. A line that only another program prints begins a new section.
-    fn read_output(&mut self, index: usize, line: &str) {
-        let generator = generator(line);
-        let is_other_generator = match (&self.current.generator, &generator) {
-            (Some(current), Some(other)) => current != other,
-            _ => false,
-        };
-        let content = match self.current.content {
-            _ if is_other_generator => None,
-            Some(content) if content.is_line(line) => {
-                self.current.generator = self.current.generator.take().or(generator);
-                return;
-            }
-            Some(content) => {
-                match recognise_line(line.trim()).filter(|next| !content.is_same_kind(*next)) {
-                    None => return,
-                    next => next,
-                }
-            }
-            None => {
-                self.current.content = recognise_line(line.trim());
-                self.current.generator = generator.or(self.current.generator.take());
-                return;
-            }
-        };
-        let host = self.current.host.clone();
-        let mut next = Section::new(index, host, self.current.is_elsewhere);
-        next.content = content;
-        next.generator = generator;
-        self.finish(index, next);
-    }
-}
-
-/// Returns what a line shows about the program and the options that printed an output: the version
-/// in the first line of `iptables-save`, or whether `ipset` and `ipvsadm` save or list.
-fn generator(line: &str) -> Option<String> {
-    if let Some(program) = line.strip_prefix("# Generated by ") {
-        return Some(program.split(" on ").next()?.to_owned());
-    }
-    let generators = ["Name: ", "create ", "Prot ", "-A -t ", "-A -u ", "-A -f "];
-    let begin = generators.iter().find(|begin| line.starts_with(**begin))?;
-    Some(begin.get(..4)?.to_owned())
-}
-
-impl Section {
-    fn new(start: usize, host: Option<String>, is_elsewhere: bool) -> Self {
-        Self {
-            command: None,
-            typed: String::new(),
-            host,
-            is_elsewhere,
-            lines: start..start,
-            content: None,
-            generator: None,
-        }
-    }
 }
 
 /// Returns the text of a section, with all other lines blank.
@@ -327,52 +218,104 @@ enum Unread {
     Nothing,
 }
 
-/// Returns the formats of a section.
-fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Unread> {
-    let gap = |skipped: Skipped| {
-        Err(Unread::Gap(SectionGap {
+impl Unread {
+    fn gap(skipped: Skipped) -> Self {
+        Self::Gap(SectionGap {
             line: None,
             skipped,
-        }))
+        })
+    }
+}
+
+/// Returns why the output of a command is not used, whatever its text. `None` if the text decides.
+fn unusable(section: &Section, recognised: Option<Content>, is_empty: bool) -> Option<Unread> {
+    let command = section.command.as_ref();
+    let typed = &section.typed;
+    let expected = command.and_then(|command| command.content);
+    let is_unread = command.is_some_and(|command| command.is_unread);
+    let is_state = recognised.or(expected).is_some() || (is_unread && !is_empty);
+    let is_other = !is_empty && command.is_some_and(|command| !command.is_silent);
+    match section.place {
+        Place::Node => {}
+        Place::Elsewhere if is_state && !is_empty => {
+            let reason = "output in another network namespace";
+            return Some(Unread::gap(Skipped::without_effect(reason)));
+        }
+        Place::Unknown if is_state || is_other => {
+            let reason = format!("`{typed}` may run in another network namespace");
+            return Some(Unread::gap(Skipped::uncompared(reason)));
+        }
+        Place::Elsewhere | Place::Unknown => return Some(Unread::Nothing),
+    }
+    let Some(command) = command else {
+        return section.is_unusable.then_some(Unread::Nothing);
     };
+    let reason = if !is_state {
+        return None;
+    } else if let Some(file) = &command.output_file {
+        format!("`{typed}` writes its output to `{file}`")
+    } else if let Some(filter) = &command.filter {
+        format!("the output is filtered by `{filter}`")
+    } else if command.is_mixed {
+        format!("svclab does not tell apart the outputs of `{typed}`")
+    } else if is_unread {
+        let reason = format!("svclab does not read output of `{typed}`");
+        return Some(Unread::gap(Skipped::uncompared(reason)));
+    } else {
+        return None;
+    };
+    Some(Unread::gap(Skipped::with_effect(reason, LACK)))
+}
+
+/// Returns the formats of a section.
+fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Unread> {
+    let gap = |skipped: Skipped| Err(Unread::gap(skipped));
     let is_empty = own.trim_ascii().is_empty();
     let command = section.command.as_ref();
+    let recognised = recognise(own);
+    if let Some(unread) = unusable(section, recognised, is_empty) {
+        return Err(unread);
+    }
     let expected = command.and_then(|command| command.content);
-    let content = match (recognise(own), expected) {
+    let content = match (recognised, expected) {
         // Without the chains, rules of `iptables -S` look like saved rules.
         (Some(Content::State(Format::Rules(..))), Some(listing @ Content::Unread(_))) => listing,
         (Some(recognised), _) => recognised,
         (None, Some(expected)) if is_empty => expected,
         (None, Some(unread @ Content::Unread(_))) => unread,
-        (None, Some(expected)) if section.is_elsewhere => expected,
         (None, Some(_)) => {
             let first = own.lines().find(|line| !line.trim().is_empty());
             let first = first.unwrap_or_default().trim();
             let reason = format!("`{}` printed `{first}`", section.typed);
             return gap(Skipped::with_effect(reason, LACK));
         }
-        (None, None) => return Err(Unread::Nothing),
+        (None, None) if is_empty || command.is_none_or(|command| command.is_silent) => {
+            return Err(Unread::Nothing);
+        }
+        (None, None) => {
+            let reason = format!("svclab does not read output of `{}`", section.typed);
+            return gap(Skipped::uncompared(reason));
+        }
     };
-    if section.is_elsewhere {
-        return gap(Skipped::without_effect(
-            "output in another network namespace",
-        ));
-    }
-    if let Some(filter) = command.and_then(|command| command.filter.as_ref()) {
-        let reason = format!("the output is filtered by `{filter}`");
-        return gap(Skipped::with_effect(reason, LACK));
-    }
     match content {
         Content::Unread(_) if is_empty => Err(Unread::Nothing),
         Content::Unread(&outputs::LISTING) => {
             let family = listing_family(path, section, own);
             Err(Unread::Listing(Listing::parse(own, family)))
         }
+        Content::Unread(&outputs::SERVER_COUNTERS) if outputs::has_no_servers(own) => {
+            Err(Unread::Nothing)
+        }
         Content::State(Format::VirtualServers) if has_names(own) => {
             gap(outputs::NAMED_SERVERS.skipped())
         }
         Content::Unread(output) => gap(output.skipped()),
         Content::State(format) => {
+            let scope = command.and_then(|command| command.scope.as_ref());
+            if matches!(scope, Some(Scope::Table(_))) && own.trim_ascii_start().starts_with('[') {
+                let reason = format!("the JSON of `{}` does not name the table", section.typed);
+                return gap(Skipped::with_effect(reason, LACK));
+            }
             let formats = formats(path, section, format, own);
             if formats.is_empty() {
                 return gap(outputs::LINKS.skipped());
