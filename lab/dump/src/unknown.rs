@@ -52,6 +52,7 @@ impl NodeDump {
                 name,
                 reason: reason.to_owned(),
                 affects: affects.to_owned(),
+                is_uncompared: true,
             });
         };
         if let Some(links) = &self.links
