@@ -377,4 +377,21 @@ mod tests {
             .map(|own| own.original.destination.to_string());
         assert_eq!(targets.collect::<Vec<_>>(), ["10.96.0.10", "fd00:96::10"]);
     }
+
+    #[test]
+    fn filters_of_two_interfaces_are_added() {
+        let dump = NodeDump::from_texts(&[
+            (
+                "a.tc-filter",
+                "# tc filter show dev a ingress\nfilter protocol ip pref 1\n",
+            ),
+            (
+                "b.tc-filter",
+                "# tc filter show dev b ingress\nfilter protocol ip pref 2\n",
+            ),
+        ]);
+        let filters = dump.filters.expect("filters");
+        let places: Vec<&String> = filters.keys().collect();
+        assert_eq!(places, ["a ingress", "b ingress"]);
+    }
 }
