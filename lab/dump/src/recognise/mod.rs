@@ -2,6 +2,7 @@
 //! does not decide.
 
 mod commands;
+mod cut;
 mod ip_command;
 mod listing;
 mod outputs;

@@ -70,7 +70,7 @@ pub(super) const LINKS: UnreadOutput = UnreadOutput {
     same_as: &[Format::Links],
 };
 pub(super) const JSON: UnreadOutput = UnreadOutput {
-    command: "ip -json",
+    command: "ip -json` or `tc -json",
     affects: "the state needs the output without the option `-json`",
     same_as: &[],
 };

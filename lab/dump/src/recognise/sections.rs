@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::place::Place;
 use super::scope::Scope;
 use super::splitter::{Section, find_sections};
-use super::{Content, Listing, outputs, paths, recognise, recognise_line, with_family};
+use super::{Content, Listing, cut, outputs, paths, recognise, recognise_line, with_family};
 use crate::archive::Skipped;
 use svclab_ruleset::Family;
 use svclab_ruleset::tool::{DumpedBackend, Format};
@@ -87,9 +87,7 @@ pub(crate) fn split(path: &str, text: &str) -> Sections {
     for (section, own, result) in judged {
         match result {
             Ok(formats) => {
-                found
-                    .hosts
-                    .extend(section.remote.clone().or(section.host.clone()));
+                found.hosts.extend(host_of(section));
                 let own = if is_whole { text.to_owned() } else { own };
                 let scope = section.command.as_ref().and_then(|own| own.scope.as_ref());
                 for format in formats {
@@ -98,9 +96,11 @@ pub(crate) fn split(path: &str, text: &str) -> Sections {
                     let text = scoped.unwrap_or_else(|| own.clone());
                     found.outputs.push((format, text));
                 }
-                if let Some(reason) = reduction(section) {
-                    found.gaps.push(reason);
-                }
+                found.gaps.extend(reduction(section));
+                let is_last = section.lines.end == lines.len();
+                found
+                    .gaps
+                    .extend(cut_rules(section, &found.outputs, text, is_last));
             }
             Err(unread) => {
                 let line = (sections.len() > 1).then(|| section.lines.start.max(1));
@@ -142,17 +142,23 @@ fn leave_out_remote(judged: &mut [Judged<'_>]) {
     if !judged.iter().any(is_local) {
         return;
     }
-    let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
     for (section, _, result) in judged {
         let Some(remote) = section.remote.as_ref().filter(|_| result.is_ok()) else {
             continue;
         };
-        let host = section.host.as_ref().map(|host| short(host));
-        if host != Some(short(remote)) {
+        if host_of(section) != section.host {
             let reason = format!("output of the host `{remote}`");
             *result = Err(Unread::gap(Skipped::uncompared(reason)));
         }
     }
+}
+
+/// Returns the host on which the command of a section ran. `None` if the file does not name it.
+fn host_of(section: &Section) -> Option<String> {
+    let short = |name: &String| name.split('.').next().unwrap_or_default().to_owned();
+    let (remote, host) = (section.remote.as_ref(), section.host.as_ref());
+    let is_same = remote.map(short) == host.map(short);
+    remote.filter(|_| !is_same).or(host).cloned()
 }
 
 /// Returns the gaps of commands that printed nothing, although they share a line with others.
@@ -408,6 +414,24 @@ fn formats(path: &str, section: &Section, format: Format, own: &str) -> Vec<Form
         }
         other => vec![other],
     }
+}
+
+/// Returns the gap of saved rules at the end of a file that ends inside a comment.
+fn cut_rules(
+    section: &Section,
+    outputs: &[(Format, String)],
+    text: &str,
+    is_last: bool,
+) -> Option<SectionGap> {
+    let (format, _) = outputs.last().filter(|_| is_last)?;
+    let is_rules = matches!(format, Format::Rules(..));
+    (is_rules && cut::ends_in_comment(text)).then(|| {
+        let reason = "the output ends inside a comment, so tables may be missing";
+        SectionGap {
+            line: Some(section.lines.start).filter(|line| *line > 0),
+            skipped: Skipped::with_effect(reason, LACK),
+        }
+    })
 }
 
 /// Returns the gap of an output that an option of its command reduces.

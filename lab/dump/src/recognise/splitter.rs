@@ -109,6 +109,18 @@ struct Shell {
     inner: Option<String>,
 }
 
+impl Shell {
+    /// Returns the namespace of commands. If its prompt is that of the outer shell, the session does
+    /// not show where the shell ends.
+    fn current_place(&self) -> Place {
+        if self.inner.as_ref() == Some(&self.outer) {
+            self.place.min(Place::Unknown)
+        } else {
+            self.place
+        }
+    }
+}
+
 struct Splitter {
     prompts: Prompts,
     sections: Vec<Section>,
@@ -158,7 +170,7 @@ impl Splitter {
         }
         self.lists_namespaces &= line.starts_with('+');
         let inside = self.shells.last();
-        let place = inside.map_or(Place::Node, |shell| shell.place);
+        let place = inside.map_or(Place::Node, Shell::current_place);
         let remote = inside.and_then(|shell| shell.remote.clone());
         let mut next = Section {
             host: prompt.host.map(str::to_owned),
