@@ -2,6 +2,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::recognise;
 use svclab_diagnostic::Rendering;
 
 const RULES: &str = "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n";
@@ -435,4 +436,53 @@ fn dump_files_of_both_families_are_complete() {
         read.gaps.len()
     });
     assert_eq!(gaps, [1, 0]);
+}
+
+#[test]
+fn dump_files_that_may_be_state_are_not_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let counters =
+        "Prot LocalAddress:Port                 CPS\nTCP  10.96.0.1:443                       0\n";
+    write_files(
+        folder.path(),
+        &[
+            ("ip-addr", ADDRESSES),
+            ("ip-nexthop", "id 4 group 2,2/3,3\n"),
+            ("ip_nexthop_show", "id 4 group 2,2/3,3\n"),
+            ("tc_-j_qdisc", "[{\"kind\":\"noqueue\",\"dev\":\"lo\"}]"),
+            ("ipvsadm_-Ln_--stats", counters),
+            ("README.md", "hello\n"),
+            ("kubelet.log", "I0101 started\n"),
+            ("logs/other", "hello\n"),
+        ],
+    );
+    let names = || {
+        let gaps = DumpFiles::read(folder.path()).unwrap().gaps.into_iter();
+        let gaps = gaps.filter(|gap| gap.is_uncompared);
+        let names = gaps.map(|gap| recognise::file_name(&gap.name).to_owned());
+        names.collect::<Vec<String>>().join(" ")
+    };
+    assert_eq!(
+        names(),
+        "tc_-j_qdisc ip-nexthop ip_nexthop_show ipvsadm_-Ln_--stats"
+    );
+    write_files(
+        folder.path(),
+        &[("ipvsadm-Sn", "-A -t 10.96.0.1:443 -s rr\n")],
+    );
+    assert_eq!(names(), "tc_-j_qdisc ip-nexthop ip_nexthop_show");
+}
+
+#[test]
+fn dump_files_of_windows_and_terminals_are_decoded() {
+    let folder = tempfile::tempdir().unwrap();
+    let units = "\u{feff}*nat\r\n:A - [0:0]\r\nCOMMIT\r\n".encode_utf16();
+    let bytes: Vec<u8> = units.flat_map(u16::to_le_bytes).collect();
+    fs::write(folder.path().join("rules.txt"), bytes).unwrap();
+    let coloured = ADDRESSES.replace("lo:", "\u{1b}[36mlo: \u{1b}[0m");
+    write_files(folder.path(), &[("addresses", &coloured)]);
+    let read = DumpFiles::read(folder.path()).unwrap().parse();
+    assert!(read.diagnostics.is_empty(), "{:?}", read.diagnostics);
+    assert_eq!(read.dump.rules.len(), 1);
+    assert!(read.dump.links.unwrap().contains_key("lo"));
 }

@@ -238,3 +238,152 @@ fn command_with_selector_prints_a_part() {
         assert_eq!(reduced(line), "", "{line}");
     }
 }
+
+#[test]
+fn command_outside_of_node_is_recognised() {
+    use super::commands::Command;
+    use super::place::Place;
+    let is_elsewhere = [
+        "ip netns exec x ip route",
+        "sudo ip -n x route",
+        "ip -all netns exec ip route",
+        "tc -n x qdisc",
+        "unshare -rn ip route",
+        "docker run --rm alpine ip route",
+        "nsenter --net=/run/netns/x ip route",
+    ];
+    let is_unknown = [
+        "nsenter -n/proc/55/ns/net ip route",
+        "nsenter --net=/proc/55/ns/net ip route",
+        "nsenter -t $(pidof nginx) -n ip route",
+        "nsenter -t 55 -mun -- ip route",
+        "nsenter -at55 ip route",
+        "kubectl exec -n kube-system cilium-abc -- ip route",
+        "oc rsh web ip route",
+        "docker exec web ip route",
+        "podman run --network container:web alpine ip route",
+        "lxc exec web -- ip route",
+        "crictl exec -it 55 ip route",
+        "for i in 1 2; do nsenter -t $i -n ip route; done",
+        "bash -c 'nsenter -t 55 -n ip route'",
+    ];
+    let is_on_node = [
+        "nsenter -t 1 -n ip route",
+        "nsenter --target=1 --all ip route",
+        "nsenter -n/proc/1/ns/net ip route",
+        "nsenter -t 55 -m ip route",
+        "kubectl debug node/a -it --image=x -- chroot /host ip route",
+        "kubectl exec kube-proxy-a -- ip route",
+        "docker run --net=host alpine ip route",
+        "nerdctl run --network host alpine ip route",
+        "sudo -u root busybox ip route",
+        "ip vrf exec red ip route",
+    ];
+    let commands = [
+        (Place::Elsewhere, &is_elsewhere[..]),
+        (Place::Unknown, &is_unknown),
+        (Place::Node, &is_on_node),
+    ];
+    for (place, lines) in commands {
+        for line in lines {
+            let command = Command::parse(line);
+            assert_eq!(command.place, place, "{line}");
+            assert!(command.content.is_some(), "{line}");
+        }
+    }
+    for line in [
+        "nsenter -t 55 -n",
+        "docker exec -it web sh",
+        "oc rsh web",
+        "kubectl exec -it web -- bash -l",
+    ] {
+        assert_eq!(Command::parse(line).enters, Some(Place::Unknown), "{line}");
+    }
+    for line in ["ssh -p 22 a@b", "sudo -i", "chroot /host", "bash", "su -"] {
+        assert_eq!(Command::parse(line).enters, Some(Place::Node), "{line}");
+    }
+}
+
+#[test]
+fn split_session_with_shells_uses_outputs_of_node() {
+    let session = format!(
+        "root@a:~# ip addr\n{ADDRESSES}\
+         root@a:~# docker exec -it web sh\n/ # ip route\n{ROUTES}/ # hostname\nweb\n\
+         root@a:~# ip route\n{ROUTES}\
+         root@a:~# unshare -n\nroot@a:~# ip rule\n0:\tfrom all lookup local\n\
+         root@a:~# bash\nroot@a:~# exit\nexit\nroot@a:~# ip -6 rule\n0:\tfrom all lookup local\n\
+         root@a:~# exit\nlogout\n\
+         root@a:~# ip rule\n0:\tfrom all lookup main\n\
+         root@a:~# ssh node-2 ip route\n{ROUTES}\
+         root@a:~# ssh a.example ip -6 route\nfd00::/64 dev eth0 metric 1\n"
+    );
+    let remote =
+        format!("$ ssh root@a ip addr\n{ADDRESSES}$ ssh a\n$ ip route\n{ROUTES}$ exit\n$ \n");
+    let described = [describe("session", &session), describe("remote", &remote)];
+    insta::assert_snapshot!(described.join("\n"), @r"
+    ==== session
+    ip addr: lines 2 3
+    ip route: lines 11 12
+    ip rule: lines 24
+    ip -6 route: lines 29
+    gap: line 5: `ip route` may run in another network namespace; 
+    gap: line 14: `ip rule` may run in another network namespace; 
+    gap: line 19: `ip -6 rule` may run in another network namespace; 
+    gap: line 25: output of the host `node-2`; 
+    hosts: a
+    ==== remote
+    ip addr: lines 2 3
+    ip route: lines 6 7
+    hosts: a
+    ");
+}
+
+#[test]
+fn split_session_reports_outputs_that_are_not_read() {
+    let session = format!(
+        "# ip addr\n{ADDRESSES}# ip nexthop\nid 4 group 2,2/3,3\n\
+         # cat /proc/sys/net/ipv4/ip_forward\n1\n# wg show\n# ls\nnotes\n\
+         # ip neigh show proxy\n10.0.0.9 dev eth0 proxy\n\
+         # ip route get 1.1.1.1\n1.1.1.1 via 10.0.0.1 dev eth0\n    cache\n\
+         # iptables-save > rules.txt\n# ip rule >/dev/null\n\
+         # ip netns exec x ip route; ip route\n{ROUTES}{ROUTES}\
+         # ip r s t all; ipset save\n{ROUTES}\
+         *** Output of frobnicate ***\nhello\n# \n"
+    );
+    insta::assert_snapshot!(describe("session", &session), @r"
+    ==== session
+    ip addr: lines 2 3
+    ip route: lines 24 25
+    gap: line 23: `ip r s t all; ipset save` has no output of `ipset save`; packets pass as if the node had none of it
+    gap: line 4: svclab does not read output of `ip nexthop`; 
+    gap: line 6: svclab does not read output of `cat /proc/sys/net/ipv4/ip_forward`; 
+    gap: line 11: svclab does not read output of `ip neigh show proxy`; 
+    gap: line 13: svclab does not read output of `ip route get 1.1.1.1`; 
+    gap: line 16: `iptables-save > rules.txt` writes its output to `rules.txt`; packets pass as if the node had none of it
+    gap: line 17: `ip rule >/dev/null` writes its output to `/dev/null`; packets pass as if the node had none of it
+    gap: line 18: svclab does not tell apart the outputs of `ip netns exec x ip route; ip route`; packets pass as if the node had none of it
+    gap: line 26: svclab does not read output of `frobnicate`; 
+    ");
+}
+
+#[test]
+fn split_session_adds_place_of_command() {
+    let session = format!(
+        "# ip route\n{ROUTES}# ip route show table 100\n10.9.0.0/16 via 10.0.0.3 dev eth0 \n\
+         # tc qdisc show dev eth0\nqdisc tbf 2: root refcnt 3 rate 10Mbit\n\
+         # tc class show dev eth0\nclass htb 1:10 root prio 0\n\
+         # tc filter show dev eth0 ingress\nfilter protocol ip pref 1 u32 chain 0\n"
+    );
+    let outputs = split("session", &session).outputs.into_iter();
+    let outputs = outputs.map(|(format, text)| format!("{format}: {}", text.trim()));
+    insta::assert_snapshot!(outputs.collect::<Vec<_>>().join("\n"), @r"
+    ip route: default via 10.0.0.1 dev eth0
+    10.0.0.0/24 dev eth0 scope link
+    ip route: 10.9.0.0/16 table 100 via 10.0.0.3 dev eth0
+    tc qdisc: qdisc tbf 2: dev eth0 root refcnt 3 rate 10Mbit
+    tc class: # tc class show dev eth0
+    class htb 1:10 root prio 0
+    tc filter: # tc filter show dev eth0 ingress
+    filter protocol ip pref 1 u32 chain 0
+    ");
+}
