@@ -5,6 +5,7 @@
 
 #![warn(unreachable_pub)]
 
+mod addressed_links;
 pub mod archive;
 pub mod compare;
 mod converted;

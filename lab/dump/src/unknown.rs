@@ -1,20 +1,12 @@
 //! Finds state of interfaces that the outputs of a dump do not show, because their commands lack
 //! options. Other outputs of the dump complete the state.
 
+use super::addressed_links::has_only_addressed_links;
 use super::gap::Gap;
 use super::merge;
 use super::node::NodeDump;
-use svclab_ruleset::link::{Link, Links};
+use svclab_ruleset::link::Link;
 use svclab_ruleset::tool::Format;
-
-/// Whether all outputs of interfaces are of `ip -4 addr`, `ip -6 addr` or `ip -o addr`, which print
-/// neither link layers nor interfaces without addresses (iproute2 7.1, `ip/ipaddress.c`,
-/// `print_linkinfo`).
-pub(super) fn has_only_addressed_links(links: &Links) -> bool {
-    let is_addressed = |link: &Link| link.link_layer.is_none() && !link.addresses.is_empty();
-    let is_real = |link: &Link| link.is_partial() || link.is_complete();
-    links.values().all(is_addressed) && links.values().any(is_real)
-}
 
 impl NodeDump {
     /// Completes interfaces of `ip -o addr`, `ip -4 addr` and `ip -6 addr` with the properties that

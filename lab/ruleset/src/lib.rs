@@ -9,6 +9,7 @@ pub mod bridge;
 pub mod conntrack;
 mod family;
 pub mod input;
+pub mod interface_settings;
 pub mod ipsec;
 pub mod ipset;
 pub mod iptables;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::super::difference::{DumpChange, DumpLocation, Side};
 use super::super::owner;
 use super::{Comparison, links, union_of_names, value_change};
+use svclab_ruleset::interface_settings::Settings;
 use svclab_ruleset::link::kind::{LinkDetails, LinkKinds};
-use svclab_ruleset::link::settings::Settings;
 
 /// Compares the interfaces. Differences that the comparison of `ip addr` has found are not repeated.
 pub(super) fn compare(comparison: &mut Comparison<'_>, first: &LinkKinds, second: &LinkKinds) {

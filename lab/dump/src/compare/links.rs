@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::super::addressed_links::has_only_addressed_links;
 use super::super::difference::{DumpChange, DumpLocation, Side};
 use super::super::hardware::OwnHardwareAddresses;
 use super::super::lists::{self, ListItem};
 use super::super::owner;
-use super::super::unknown;
 use super::{Comparison, union_of_names, value_change};
 use ipnetwork::IpNetwork;
 use svclab_rules::kube_proxy::ipvs::DUMMY;
@@ -49,7 +49,7 @@ pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Links, second: &L
 /// Whether an interface that only one of the lists has may be missing in the other list because
 /// that list has only interfaces with addresses.
 fn is_unlisted(link: &Link, lists: [&Links; 2]) -> bool {
-    link.addresses.is_empty() && lists.into_iter().any(unknown::has_only_addressed_links)
+    link.addresses.is_empty() && lists.into_iter().any(has_only_addressed_links)
 }
 
 pub(super) fn whole_link_changes(link: &Link, only: Side) -> Vec<DumpChange> {

@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
+use crate::interface_settings as settings;
 use crate::json::value::Value;
-use crate::link::{kind, settings};
 use crate::text::json::{self, Positions};
 use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Field, Line, Text, fields, lines, one_line_parts};
@@ -131,13 +131,13 @@ impl Port {
     /// and costs.
     pub fn compared_names(&self) -> impl Iterator<Item = &str> {
         let names = self.settings.keys().map(String::as_str);
-        names.filter(|name| !NOT_COMPARED.contains(name) && !kind::is_property(name))
+        names.filter(|name| !NOT_COMPARED.contains(name) && !settings::is_property(name))
     }
 
     /// Returns the printed settings that are not of the port but of its interface.
     pub(crate) fn common_settings(&self) -> impl Iterator<Item = (&str, String)> {
         let settings = self.settings.iter();
-        let common = settings.filter(|(name, _)| kind::is_property(name));
+        let common = settings.filter(|(name, _)| settings::is_property(name));
         common.map(|(name, value)| (name.as_str(), value.clone()))
     }
 

@@ -2,9 +2,9 @@
 
 use indexmap::IndexMap;
 
-use super::settings::{self, Settings};
 use super::{Link, OWN_LINES, is_function_or_program, is_statistics, parse_headings};
 use crate::bridge::port::Port;
+use crate::interface_settings::{self as settings, COMMON_SETTINGS, Settings, is_property};
 use crate::text::problem::Problem;
 use crate::text::{Line, Text, fields, lines, one_line_parts};
 
@@ -83,40 +83,6 @@ impl LinkDetails {
         all.retain(|name, _| COMMON_SETTINGS.contains(name));
         all
     }
-}
-
-/// Settings that interfaces of all kinds have (iproute2 7.1, `ip/ipaddress.c`, `print_linkinfo`).
-const COMMON_SETTINGS: [&str; 6] = [
-    "addrgenmode",
-    "gro_ipv4_max_size",
-    "gro_max_size",
-    "gso_ipv4_max_size",
-    "gso_max_segs",
-    "gso_max_size",
-];
-
-/// Properties of all interfaces that the hardware or the driver determines, or that change with
-/// their users (iproute2 7.1, `ip/ipaddress.c`, `print_linkinfo`).
-const DRIVER_PROPERTIES: [&str; 14] = [
-    "allmulti",
-    "maxmtu",
-    "minmtu",
-    "netns-immutable",
-    "numrxqueues",
-    "numtxqueues",
-    "parentbus",
-    "parentdev",
-    "portid",
-    "portname",
-    "promiscuity",
-    "switchid",
-    "tso_max_segs",
-    "tso_max_size",
-];
-
-/// Whether a name in the details is a property of all interfaces, and not a setting of the kind.
-pub(crate) fn is_property(name: &str) -> bool {
-    COMMON_SETTINGS.contains(&name) || DRIVER_PROPERTIES.contains(&name)
 }
 
 /// Counters, timers and identifiers of bridges, HSR interfaces and ports of bonds (iproute2 7.1,

@@ -2,7 +2,6 @@
 
 pub mod kind;
 mod oneline;
-pub mod settings;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;

@@ -8,6 +8,40 @@ use indexmap::IndexMap;
 /// Settings by name, in printed order. A flag has an empty value.
 pub type Settings<'t> = IndexMap<&'t str, String>;
 
+/// Settings that interfaces of all kinds have (iproute2 7.1, `ip/ipaddress.c`, `print_linkinfo`).
+pub(crate) const COMMON_SETTINGS: [&str; 6] = [
+    "addrgenmode",
+    "gro_ipv4_max_size",
+    "gro_max_size",
+    "gso_ipv4_max_size",
+    "gso_max_segs",
+    "gso_max_size",
+];
+
+/// Properties of all interfaces that the hardware or the driver determines, or that change with
+/// their users (iproute2 7.1, `ip/ipaddress.c`, `print_linkinfo`).
+const DRIVER_PROPERTIES: [&str; 14] = [
+    "allmulti",
+    "maxmtu",
+    "minmtu",
+    "netns-immutable",
+    "numrxqueues",
+    "numtxqueues",
+    "parentbus",
+    "parentdev",
+    "portid",
+    "portname",
+    "promiscuity",
+    "switchid",
+    "tso_max_segs",
+    "tso_max_size",
+];
+
+/// Whether a name in the details is a property of all interfaces, and not a setting of the kind.
+pub(crate) fn is_property(name: &str) -> bool {
+    COMMON_SETTINGS.contains(&name) || DRIVER_PROPERTIES.contains(&name)
+}
+
 /// Words without a value; each can have the prefix `no` (iproute2 7.1, `ip/iplink_*.c`,
 /// `ip/link_*.c`, `ip/tunnel.c`, `tnl_print_encap`). The words from `any` on are values that
 /// are printed without a name.
