@@ -65,8 +65,8 @@ pub struct Skipped {
     /// Format and only family of output that lacks the other family. If the dump has such output of
     /// the other family, too, there is no effect.
     pub only: Option<(Format, Family)>,
-    /// Whether the content may be state of the node, so that a comparison without it is not
-    /// complete.
+    /// Whether content without a known effect may be state of the node, so that a comparison without
+    /// it is not complete.
     pub is_uncompared: bool,
 }
 
@@ -108,7 +108,10 @@ impl Skipped {
         if is_archive || Format::from_file_name(name).is_some() {
             Self::with_effect(reason, "state of the node in it is not known")
         } else {
-            Self::uncompared(reason)
+            Self {
+                is_uncompared: !crate::recognise::is_silent_file(name),
+                ..Self::without_effect(reason)
+            }
         }
     }
 
@@ -117,7 +120,7 @@ impl Skipped {
     pub fn with_effect(reason: impl Into<String>, affects: impl Into<String>) -> Self {
         Self {
             affects: affects.into(),
-            ..Self::uncompared(reason)
+            ..Self::without_effect(reason)
         }
     }
 }

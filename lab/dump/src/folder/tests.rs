@@ -451,6 +451,8 @@ fn dump_files_that_may_be_state_are_not_compared() {
             ("ip_nexthop_show", "id 4 group 2,2/3,3\n"),
             ("tc_-j_qdisc", "[{\"kind\":\"noqueue\",\"dev\":\"lo\"}]"),
             ("ipvsadm_-Ln_--stats", counters),
+            ("iptables-filter.txt", "Chain INPUT (policy ACCEPT)\n"),
+            ("iptables-save", RULES),
             ("README.md", "hello\n"),
             ("kubelet.log", "I0101 started\n"),
             ("logs/other", "hello\n"),

@@ -129,13 +129,17 @@ impl Walk {
             Err(source) if has_dump_name => return Err(io_error(&name)(source)),
             // A link of a bundle to a file outside the bundle.
             Err(error) => {
-                let reason = match error {
+                let skipped = match error {
+                    // No file is there to compare.
                     FileError::Io(error) if kind == FileKind::Link && is_missing(&error) => {
-                        "a link to a missing file".to_owned()
+                        Skipped {
+                            is_uncompared: false,
+                            ..Skipped::unreadable(&name, "a link to a missing file")
+                        }
                     }
-                    error => error.to_string(),
+                    error => Skipped::unreadable(&name, error.to_string()),
                 };
-                self.skip(location, Skipped::unreadable(&name, reason));
+                self.skip(location, skipped);
                 return Ok(());
             }
         };

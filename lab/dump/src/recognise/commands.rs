@@ -12,10 +12,8 @@ use svclab_ruleset::tool::{DumpedBackend, Format};
 pub(super) struct Command {
     /// Output of the program. `None` if svclab does not know the program.
     pub(super) content: Option<Content>,
-    /// Whether svclab knows that it does not read the output: `ip nexthop`.
-    pub(super) is_unread: bool,
-    /// Whether the output has no state of a network: `uname -a`.
-    pub(super) is_silent: bool,
+    /// Kind of the output.
+    pub(super) kind: OutputKind,
     /// Whether the command states the address family.
     pub(super) has_family: bool,
     /// Arguments that reduce the output: `-t nat`. `None` if the output is complete.
@@ -31,14 +29,26 @@ pub(super) struct Command {
     pub(super) output_file: Option<String>,
     /// Outputs of several commands on one line that their contents tell apart.
     pub(super) printed: Vec<Content>,
-    /// Whether the output is of several commands that cannot be told apart.
-    pub(super) is_mixed: bool,
     /// Namespace in which the command runs.
     pub(super) place: Place,
     /// Namespace of further commands until `exit`. `None` if the command starts no shell.
     pub(super) enters: Option<Place>,
     /// Other host on which the command runs. `None` for the host of the prompt.
     pub(super) host: Option<String>,
+}
+
+/// Kind of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum OutputKind {
+    /// Output of one command. Its text decides whether svclab reads it.
+    #[default]
+    Single,
+    /// Outputs of several commands that cannot be told apart.
+    Mixed,
+    /// State of a network that svclab does not read: `ip nexthop`.
+    Unread,
+    /// No state of a network: `uname -a`.
+    Silent,
 }
 
 /// Programs that run another command, each with the number of arguments before the command, and the
@@ -69,9 +79,21 @@ impl Command {
         Self::default()
     }
 
-    /// Whether all outputs of the command are unusable.
-    pub(super) const fn is_unusable(&self) -> bool {
-        self.is_mixed || self.is_unread || self.filter.is_some() || self.output_file.is_some()
+    /// Whether the output has no state of a network.
+    pub(super) fn is_silent(&self) -> bool {
+        self.kind == OutputKind::Silent
+    }
+
+    /// Whether the output is state that svclab does not read.
+    pub(super) fn is_unread(&self) -> bool {
+        self.kind == OutputKind::Unread
+    }
+
+    /// Whether no part of the output can be used.
+    pub(super) fn is_unusable(&self) -> bool {
+        matches!(self.kind, OutputKind::Mixed | OutputKind::Unread)
+            || self.filter.is_some()
+            || self.output_file.is_some()
     }
 
     /// Parses a command line.
@@ -86,25 +108,26 @@ impl Command {
         };
         let commands = pipelines.iter().map(|own| Self::parse_pipeline(own, depth));
         let mut commands: Vec<Self> = commands.collect();
-        if commands.iter().any(|command| !command.is_silent) {
-            commands.retain(|command| !command.is_silent || command.enters.is_some());
+        if commands.iter().any(|command| !command.is_silent()) {
+            commands.retain(|command| !command.is_silent() || command.enters.is_some());
         }
         let is_loop = shell::is_loop(line);
         if commands.len() > 1 || (is_loop && !commands.is_empty()) {
-            return Self::several(commands, is_loop);
+            return Self::several(&commands, is_loop);
         }
         commands.pop().unwrap_or_else(Self::silent)
     }
 
-    fn silent() -> Self {
+    /// Returns a command without state of a network.
+    pub(super) fn silent() -> Self {
         Self {
-            is_silent: true,
+            kind: OutputKind::Silent,
             ..Self::default()
         }
     }
 
     /// Combines the commands of one line.
-    fn several(commands: Vec<Self>, is_loop: bool) -> Self {
+    fn several(commands: &[Self], is_loop: bool) -> Self {
         let contents: Vec<Content> = commands.iter().filter_map(|own| own.content).collect();
         let is_plain = |own: &Self| {
             own.place == Place::Node
@@ -112,7 +135,7 @@ impl Command {
                 && own.filter.is_none()
                 && own.output_file.is_none()
                 && own.host.is_none()
-                && !own.is_mixed
+                && own.kind == OutputKind::Single
                 && matches!(own.content, Some(Content::State(_)))
         };
         let are_different = contents.iter().enumerate().all(|(index, own)| {
@@ -130,8 +153,11 @@ impl Command {
         let place = commands.iter().map(|own| own.place).min();
         Self {
             content: contents.first().copied(),
-            is_unread: !has_known,
-            is_mixed: has_known,
+            kind: if has_known {
+                OutputKind::Mixed
+            } else {
+                OutputKind::Unread
+            },
             place: place.unwrap_or_default(),
             enters,
             ..Self::unknown()
@@ -314,10 +340,11 @@ impl Command {
                 ..command(state(Format::BridgePorts))
             },
             _ if silent::is_silent(name, arguments) => Self::silent(),
-            _ => Self {
-                is_unread: silent::is_network_program(name),
+            _ if silent::is_network_program(name) => Self {
+                kind: OutputKind::Unread,
                 ..Self::unknown()
             },
+            _ => Self::unknown(),
         }
     }
 
@@ -353,9 +380,15 @@ impl Command {
             [] => (true, &[][..]),
         };
         let Some((name, format)) = format.filter(|_| is_listing) else {
+            let kind = if !is_listing && silent::is_change(rest[0]) {
+                OutputKind::Silent
+            } else if is_other {
+                OutputKind::Unread
+            } else {
+                OutputKind::Single
+            };
             return Self {
-                is_silent: !is_listing && silent::is_change(rest[0]),
-                is_unread: is_other,
+                kind,
                 place,
                 ..Self::unknown()
             };

@@ -1,6 +1,6 @@
 //! Parses commands of `ip`.
 
-use super::commands::{Command, is_netns_option, is_prefix};
+use super::commands::{Command, OutputKind, is_netns_option, is_prefix};
 use super::place::Place;
 use super::scope::{self, Scope};
 use super::{Content, outputs, silent};
@@ -97,11 +97,14 @@ impl Command {
             ) if reduced_by.is_none() && !is_prefix(object, "link", 1) => Some((format, family)),
             _ => None,
         };
-        let is_silent = content.is_none() && silent::is_change(verb);
+        let kind = match content {
+            None if silent::is_change(verb) => OutputKind::Silent,
+            None if is_object(object) => OutputKind::Unread,
+            _ => OutputKind::Single,
+        };
         Self {
             content,
-            is_unread: content.is_none() && !is_silent && is_object(object),
-            is_silent,
+            kind,
             has_family: options.family.is_some(),
             only_family,
             reduced_by: reduced_by.or_else(|| {

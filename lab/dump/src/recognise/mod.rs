@@ -19,6 +19,7 @@ pub(crate) use listing::Listing;
 pub use outputs::UnreadOutput;
 pub(crate) use paths::{file_name, named_format};
 pub(crate) use sections::{LACK, Sections, split};
+pub(crate) use silent::is_silent_file;
 
 use super::archive::Skipped;
 use svclab_ruleset::Family;
@@ -220,7 +221,7 @@ pub fn select(path: &str, head: &[u8]) -> Result<(), Skipped> {
     let text = crate::text::decode_head(head);
     let recognised = recognise(&text);
     if let Some((typed, command)) = paths::typed_command(path)
-        && command.is_unread
+        && command.is_unread()
         && (recognised.is_none() || typed.starts_with("ip "))
         && !head.is_empty()
     {
@@ -242,7 +243,7 @@ pub fn select(path: &str, head: &[u8]) -> Result<(), Skipped> {
         }
         None => {
             let reason = "no supported program prints this content";
-            let is_silent = silent::is_silent_file(file_name(path));
+            let is_silent = is_silent_file(file_name(path));
             Err(Skipped {
                 is_uncompared: !is_silent,
                 ..Skipped::without_effect(reason)

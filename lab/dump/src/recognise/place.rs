@@ -172,10 +172,9 @@ impl Command {
             }
         }
         let place = match (net_path, target) {
-            (Some("/proc/1/ns/net"), _) => Place::Node,
+            (Some("/proc/1/ns/net"), _) | (None, Some("1")) => Place::Node,
             (Some(path), _) if path.contains("/netns/") => Place::Elsewhere,
             (Some(_), _) => Place::Unknown,
-            (None, Some("1")) => Place::Node,
             (None, _) if has_net => Place::Unknown,
             (None, _) => Place::Node,
         };
@@ -202,10 +201,7 @@ impl Command {
             (None, "lxc-attach" | "systemd-nspawn" | "kubectl-node_shell") => "exec",
             // Lists of containers and objects of the cluster are not state of the node's network.
             (None, _) => {
-                return Self {
-                    is_silent: true,
-                    ..Self::unknown()
-                };
+                return Self::silent();
             }
         };
         let has = |part: &str| arguments.iter().any(|word| word.contains(part));
@@ -257,7 +253,7 @@ fn inner_words<'a, 'w>(arguments: &'a [&'w str], depth: usize) -> &'a [&'w str] 
     let mut starts = (0..arguments.len().min(MAX_WORDS)).map(|index| &arguments[index..]);
     let known = starts.find(|words| {
         let command = Command::parse_words(words, depth + 1);
-        let is_known = command.content.is_some() || command.is_unread;
+        let is_known = command.content.is_some() || command.is_unread();
         is_known || command.enters.is_some()
     });
     known.unwrap_or_default()

@@ -45,19 +45,19 @@ pub(super) fn of_table(table: &str) -> Scope {
 impl Scope {
     /// Adds the scope to the lines of an output. `start` is the index of its first line.
     pub(super) fn add_to(&self, format: Format, text: &str, start: usize) -> String {
-        let lines = text.lines().enumerate();
+        let lines = text.lines();
         match (self, format) {
             (Self::Device(device), Format::Qdiscs) => {
-                joined(lines.map(|(_, line)| with_device(line, device)))
+                joined(lines.map(|line| with_device(line, device)))
             }
             (Self::Table(table), Format::Routes(_)) => {
-                joined(lines.map(|(_, line)| with_table(line, table)))
+                joined(lines.map(|line| with_table(line, table)))
             }
             (Self::Listing(heading), Format::TrafficClasses | Format::TrafficFilters) => {
                 if start == 0 {
                     return format!("{heading}\n{text}");
                 }
-                joined(lines.map(|(index, line)| {
+                joined(lines.enumerate().map(|(index, line)| {
                     let is_before = index + 1 == start;
                     if is_before {
                         heading.clone()

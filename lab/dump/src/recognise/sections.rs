@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use super::commands::{Command, OutputKind};
 use super::place::Place;
 use super::scope::Scope;
 use super::splitter::{Section, find_sections};
@@ -238,9 +239,9 @@ fn unusable(section: &Section, recognised: Option<Content>, is_empty: bool) -> O
     let command = section.command.as_ref();
     let typed = &section.typed;
     let expected = command.and_then(|command| command.content);
-    let is_unread = command.is_some_and(|command| command.is_unread);
+    let is_unread = command.is_some_and(Command::is_unread);
     let is_state = recognised.or(expected).is_some() || (is_unread && !is_empty);
-    let is_other = !is_empty && command.is_some_and(|command| !command.is_silent);
+    let is_other = !is_empty && command.is_some_and(|command| !command.is_silent());
     match section.place {
         Place::Node => {}
         Place::Elsewhere if is_state && !is_empty => {
@@ -262,7 +263,7 @@ fn unusable(section: &Section, recognised: Option<Content>, is_empty: bool) -> O
         format!("`{typed}` writes its output to `{file}`")
     } else if let Some(filter) = &command.filter {
         format!("the output is filtered by `{filter}`")
-    } else if command.is_mixed {
+    } else if command.kind == OutputKind::Mixed {
         format!("svclab does not tell apart the outputs of `{typed}`")
     } else if is_unread {
         let reason = format!("svclab does not read output of `{typed}`");
@@ -295,7 +296,7 @@ fn judge(path: &str, section: &Section, own: &str) -> Result<Vec<Format>, Unread
             let reason = format!("`{}` printed `{first}`", section.typed);
             return gap(Skipped::with_effect(reason, LACK));
         }
-        (None, None) if is_empty || command.is_none_or(|command| command.is_silent) => {
+        (None, None) if is_empty || command.is_none_or(Command::is_silent) => {
             return Err(Unread::Nothing);
         }
         (None, None) => {
