@@ -21,6 +21,7 @@ pub mod owner;
 mod parse;
 mod proxy;
 pub mod recognise;
+mod silent;
 mod stale_connections;
 mod static_entries;
 mod text;

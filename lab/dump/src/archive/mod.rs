@@ -109,7 +109,7 @@ impl Skipped {
             Self::with_effect(reason, "state of the node in it is not known")
         } else {
             Self {
-                is_uncompared: !crate::recognise::is_silent_file(name),
+                is_uncompared: !crate::silent::is_silent_file(name),
                 ..Self::without_effect(reason)
             }
         }

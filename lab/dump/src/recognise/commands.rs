@@ -3,7 +3,8 @@
 use super::place::{Place, is_shell, program_name};
 use super::scope::{self, Scope};
 use super::shell::{self, Pipeline};
-use super::{Content, outputs, silent};
+use super::{Content, outputs};
+use crate::silent;
 use svclab_ruleset::Family;
 use svclab_ruleset::tool::{DumpedBackend, Format};
 
@@ -43,7 +44,7 @@ pub(super) enum OutputKind {
     /// Output of one command. Its text decides whether svclab reads it.
     #[default]
     Single,
-    /// Outputs of several commands that cannot be told apart.
+    /// Outputs of several commands that cannot be separated.
     Mixed,
     /// State of a network that svclab does not read: `ip nexthop`.
     Unread,

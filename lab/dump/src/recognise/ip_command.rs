@@ -3,7 +3,8 @@
 use super::commands::{Command, OutputKind, is_netns_option, is_prefix};
 use super::place::Place;
 use super::scope::{self, Scope};
-use super::{Content, outputs, silent};
+use super::{Content, outputs};
+use crate::silent;
 use svclab_ruleset::Family;
 use svclab_ruleset::tool::Format;
 

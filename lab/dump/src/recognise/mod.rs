@@ -6,20 +6,19 @@ mod cut;
 mod ip_command;
 mod listing;
 mod outputs;
+mod outside;
 mod paths;
 mod place;
 mod prompts;
 mod scope;
 mod sections;
 mod shell;
-mod silent;
 mod splitter;
 
 pub(crate) use listing::Listing;
 pub use outputs::UnreadOutput;
 pub(crate) use paths::{file_name, named_format};
 pub(crate) use sections::{LACK, Sections, split};
-pub(crate) use silent::is_silent_file;
 
 use super::archive::Skipped;
 use svclab_ruleset::Family;
@@ -243,7 +242,7 @@ pub fn select(path: &str, head: &[u8]) -> Result<(), Skipped> {
         }
         None => {
             let reason = "no supported program prints this content";
-            let is_silent = is_silent_file(file_name(path));
+            let is_silent = crate::silent::is_silent_file(file_name(path));
             Err(Skipped {
                 is_uncompared: !is_silent,
                 ..Skipped::without_effect(reason)

@@ -68,7 +68,7 @@ fn is_typed(command: &str) -> bool {
     command.starts_with(|c: char| c.is_ascii_lowercase() || matches!(c, '/' | '.'))
 }
 
-/// Returns what tells the prompts of two shells apart: the host, or the whole prompt.
+/// Returns what distinguishes the prompts of two shells: the host, or the whole prompt.
 fn identity(prompt: &Prompt<'_>) -> String {
     prompt.host.unwrap_or(prompt.prefix).to_owned()
 }

@@ -182,7 +182,7 @@ pub(super) fn is_network_program(name: &str) -> bool {
 
 /// Whether the name of a file shows that the file has no state of a network: a log, a
 /// configuration file, or output of a program such as `ps`.
-pub(crate) fn is_silent_file(name: &str) -> bool {
+pub(super) fn is_silent_file(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let (stem, extension) = name.split_once('.').unwrap_or((&name, ""));
     let is_extension = |own: &str| SILENT_EXTENSIONS.contains(&own);
