@@ -79,17 +79,20 @@ pub(crate) fn split(path: &str, text: &str) -> Sections {
     let is_whole = sections.len() == 1 && !is_noise.contains(&true);
     let judged = sections.iter().map(|section| {
         let own = own_text(&lines, &is_noise, section);
-        let result = judge(path, section, &own);
-        (section, own, result)
+        (section, judge(path, section, &own))
     });
     let mut judged: Vec<Judged<'_>> = judged.collect();
     leave_out_remote(&mut judged);
     found.gaps.extend(missing_outputs(&judged));
-    for (section, own, result) in judged {
+    for (section, result) in judged {
         match result {
             Ok(formats) => {
                 found.hosts.extend(host_of(section));
-                let own = if is_whole { text.to_owned() } else { own };
+                let own = if is_whole {
+                    text.to_owned()
+                } else {
+                    own_text(&lines, &is_noise, section)
+                };
                 let scope = section.command.as_ref().and_then(|own| own.scope.as_ref());
                 for format in formats {
                     let start = section.lines.start;
@@ -118,8 +121,8 @@ pub(crate) fn split(path: &str, text: &str) -> Sections {
     found
 }
 
-/// Section with its text, and with its formats or the reason for not reading it.
-type Judged<'s> = (&'s Section, String, Result<Vec<Format>, Unread>);
+/// Section with its formats, or the reason for not reading it.
+type Judged<'s> = (&'s Section, Result<Vec<Format>, Unread>);
 
 /// Whether a file is a list of classes or filters of `scripts/collect-node`, in which a comment with
 /// the command precedes the output for each interface.
@@ -139,11 +142,11 @@ fn is_listing_of_interfaces(path: &str, lines: &[&str]) -> bool {
 
 /// Leaves out the outputs of other hosts, if the file also has outputs of the host of the prompts.
 fn leave_out_remote(judged: &mut [Judged<'_>]) {
-    let is_local = |(section, _, result): &Judged<'_>| result.is_ok() && section.remote.is_none();
+    let is_local = |(section, result): &Judged<'_>| result.is_ok() && section.remote.is_none();
     if !judged.iter().any(is_local) {
         return;
     }
-    for (section, _, result) in judged {
+    for (section, result) in judged {
         let Some(remote) = section.remote.as_ref().filter(|_| result.is_ok()) else {
             continue;
         };
@@ -165,17 +168,20 @@ fn host_of(section: &Section) -> Option<String> {
 /// Returns the gaps of commands that printed nothing, although they share a line with others.
 fn missing_outputs(judged: &[Judged<'_>]) -> Vec<SectionGap> {
     let mut gaps = Vec::new();
-    for (index, (section, ..)) in judged.iter().enumerate() {
-        let printed = section.command.iter().flat_map(|command| &command.printed);
+    for (index, (section, _)) in judged.iter().enumerate() {
+        let command = section.command.as_ref();
+        let Some(command) = command.filter(|command| !command.printed.is_empty()) else {
+            continue;
+        };
         let following = judged[index + 1..].iter();
-        let following = following.take_while(|(section, ..)| section.command.is_none());
+        let following = following.take_while(|(section, _)| section.command.is_none());
         let outputs = std::iter::once(&judged[index]).chain(following);
         let formats: Vec<Format> = outputs
-            .filter_map(|(_, _, result)| result.as_ref().ok())
+            .filter_map(|(_, result)| result.as_ref().ok())
             .flatten()
             .copied()
             .collect();
-        for content in printed {
+        for content in &command.printed {
             let Content::State(expected) = content else {
                 continue;
             };
@@ -240,7 +246,8 @@ fn unusable(section: &Section, recognised: Option<Content>, is_empty: bool) -> O
     let typed = &section.typed;
     let expected = command.and_then(|command| command.content);
     let is_unread = command.is_some_and(Command::is_unread);
-    let is_state = recognised.or(expected).is_some() || (is_unread && !is_empty);
+    let is_written = command.is_some_and(|command| command.output_file.is_some());
+    let is_state = recognised.or(expected).is_some() || (is_unread && (!is_empty || is_written));
     let is_other = !is_empty && command.is_some_and(|command| !command.is_silent());
     match section.place {
         Place::Node => {}
@@ -249,7 +256,11 @@ fn unusable(section: &Section, recognised: Option<Content>, is_empty: bool) -> O
             return Some(Unread::gap(Skipped::without_effect(reason)));
         }
         Place::Unknown if is_state || is_other => {
-            let reason = format!("`{typed}` may run in another network namespace");
+            let reason = if typed.is_empty() {
+                "the output may be of another network namespace".to_owned()
+            } else {
+                format!("`{typed}` may run in another network namespace")
+            };
             return Some(Unread::gap(Skipped::uncompared(reason)));
         }
         Place::Elsewhere | Place::Unknown => return Some(Unread::Nothing),

@@ -387,3 +387,28 @@ fn split_session_adds_place_of_command() {
     filter protocol ip pref 1 u32 chain 0
     ");
 }
+
+#[test]
+fn split_policies_with_statistics_keeps_templates() {
+    // Output of `ip -s xfrm policy` of iproute2 6.1.
+    let text = "\
+src 10.20.0.0/24 dst 10.21.0.0/24 uid 0
+\tdir out action allow index 1 priority 5 ptype main share any flag  (0x00000000)
+\ttmpl src 10.0.0.1 dst 10.0.0.9
+\t\tproto esp spi 0x00000000(0) reqid 1(0x00000001) mode tunnel
+\t\tlevel required share any
+";
+    let sections = split("policies", text);
+    assert_eq!(sections.outputs, [(Format::IpsecPolicies, text.to_owned())]);
+    assert_eq!(sections.gaps, []);
+}
+
+#[test]
+fn split_session_with_empty_prompt_ends_output() {
+    for sign in ["$", "+", "#", "root@a:~#"] {
+        let text = format!("{sign} ip addr\n{ADDRESSES}{sign} ip route\n{ROUTES}{sign} \n");
+        let outputs = split("session", &text).outputs;
+        let texts: Vec<&str> = outputs.iter().map(|(_, text)| text.trim()).collect();
+        assert_eq!(texts, [ADDRESSES.trim(), ROUTES.trim()], "{sign}");
+    }
+}
