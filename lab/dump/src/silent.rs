@@ -132,7 +132,8 @@ const SILENT_EXTENSIONS: [&str; 19] = [
 ];
 
 /// Names of files without state of a network, without extensions.
-const SILENT_NAMES: [&str; 14] = [
+const SILENT_NAMES: [&str; 15] = [
+    "core",
     "cpuinfo",
     "license",
     "manifest",
