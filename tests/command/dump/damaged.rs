@@ -17,8 +17,10 @@ COMMIT
 
 const ADDRESSES: &str = "\
 1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN
+    link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00
     inet 127.0.0.1/8 scope host lo
 2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP
+    link/ether 02:00:00:00:00:11 brd ff:ff:ff:ff:ff:ff
     inet 192.168.50.11/24 scope global eth0
 ";
 

@@ -78,7 +78,7 @@ dump_is_refused! {
     sysctl_without_value_is_refused: "sysctl-a" = "net.ipv4.ip_forward\n";
     ip_addr_empty_file_is_refused: "ip-addr" = "";
     sysctl_empty_file_is_refused: "sysctl-a" = "\n";
-    iptables_escape_sequence_is_not_printed: "iptables-save" = "*nat\n:X - [0:0]\n-A X \u{1b}[2J\nCOMMIT\n";
+    iptables_control_character_is_not_printed: "iptables-save" = "*nat\n:X - [0:0]\n-A X \u{8}[2J\nCOMMIT\n";
 }
 
 #[test]
