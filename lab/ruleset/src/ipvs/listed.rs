@@ -1,8 +1,6 @@
 //! Parses the output of `ipvsadm -Ln` (ipvsadm 1.31, `ipvsadm.c`, `print_service_entry`). The listing
 //! lacks thresholds and parameters of tunnels.
 
-use indexmap::IndexMap;
-
 use super::saved::{
     SavedRealServer, SavedVirtualServer, ServerSource, Servers, insert_real_server,
     insert_virtual_server, parse_socket,
@@ -54,6 +52,17 @@ pub(super) fn line_problem(line: Line<'_>) -> Problem {
     Problem::new(ProblemKind::UnknownLine(Format::VirtualServers), range)
 }
 
+/// Parses the protocol of a virtual server. `None` for a mark.
+pub(super) fn parse_protocol(line: Line<'_>, word: Field<'_>) -> Result<Option<Protocol>, Problem> {
+    Ok(match word.text {
+        "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        "SCTP" => Some(Protocol::Sctp),
+        "FWM" => None,
+        _ => return Err(line_problem(line)),
+    })
+}
+
 /// Parses `TCP  10.96.0.1:443 rr persistent 10800`.
 fn add_virtual_server(
     text: &Text,
@@ -62,42 +71,20 @@ fn add_virtual_server(
     words: &[Field<'_>],
     servers: &mut Servers,
 ) -> Result<(), Problem> {
-    let protocol = match first.text {
-        "TCP" => Some(Protocol::Tcp),
-        "UDP" => Some(Protocol::Udp),
-        "SCTP" => Some(Protocol::Sctp),
-        "FWM" => None,
-        _ => return Err(line_problem(line)),
-    };
+    let protocol = parse_protocol(line, first)?;
     let (Some(value), mut words) = (words.first(), words.iter().skip(1).peekable()) else {
         return Err(line_problem(line));
     };
     let key = match protocol {
-        Some(protocol) => {
-            let to = parse_socket(*value)?;
-            VirtualServerKey::Address {
-                protocol,
-                address: to.ip(),
-                port: to.port(),
-            }
-        }
+        Some(protocol) => VirtualServerKey::of_socket(protocol, parse_socket(*value)?),
         None => VirtualServerKey::FwMark {
             mark: value.text.parse().map_err(|_| line_problem(line))?,
             is_v6: words.next_if(|word| word.text == "IPv6").is_some(),
         },
     };
     let scheduler = words.next().ok_or_else(|| line_problem(line))?;
-    let mut server = SavedVirtualServer {
-        source: ServerSource::Listing,
-        scheduler: text.slice(scheduler.range()),
-        flags: None,
-        persistence: None,
-        netmask: None,
-        engine: None,
-        one_packet: false,
-        servers: IndexMap::new(),
-        line: line.number,
-    };
+    let scheduler = text.slice(scheduler.range());
+    let mut server = SavedVirtualServer::new(ServerSource::Listing, scheduler, line.number);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| line_problem(line));
         match word.text {

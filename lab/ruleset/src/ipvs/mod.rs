@@ -48,6 +48,16 @@ pub enum VirtualServerKey {
     },
 }
 
+impl VirtualServerKey {
+    const fn of_socket(protocol: Protocol, to: SocketAddr) -> Self {
+        Self::Address {
+            protocol,
+            address: to.ip(),
+            port: to.port(),
+        }
+    }
+}
+
 /// Timeouts of idle IPVS connections, in seconds. 0 keeps the value of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

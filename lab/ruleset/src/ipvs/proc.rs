@@ -3,15 +3,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use indexmap::IndexMap;
-
-use super::listed::{is_heading, line_problem, parse_forwarding};
+use super::listed::{is_heading, line_problem, parse_forwarding, parse_protocol};
 use super::saved::{
     SavedRealServer, SavedVirtualServer, ServerSource, Servers, insert_real_server,
     insert_virtual_server,
 };
 use super::{Persistence, VirtualServerKey};
-use crate::Protocol;
 use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Field, Line, Text, fields, lines};
 
@@ -112,38 +109,16 @@ fn parse_virtual_server(
     let [value, scheduler, options @ ..] = words else {
         return Err(line_problem(line));
     };
-    let protocol = match first.text {
-        "TCP" => Some(Protocol::Tcp),
-        "UDP" => Some(Protocol::Udp),
-        "SCTP" => Some(Protocol::Sctp),
-        "FWM" => None,
-        _ => return Err(line_problem(line)),
-    };
+    let protocol = parse_protocol(line, first)?;
     let key = match protocol {
-        Some(protocol) => {
-            let to = parse_socket(*value)?;
-            VirtualServerKey::Address {
-                protocol,
-                address: to.ip(),
-                port: to.port(),
-            }
-        }
+        Some(protocol) => VirtualServerKey::of_socket(protocol, parse_socket(*value)?),
         None => VirtualServerKey::FwMark {
             mark: parse_hex(value.text, 8).ok_or_else(|| line_problem(line))?,
             is_v6: false,
         },
     };
-    let mut server = SavedVirtualServer {
-        source: ServerSource::Proc,
-        scheduler: text.slice(scheduler.range()),
-        flags: None,
-        persistence: None,
-        netmask: None,
-        engine: None,
-        one_packet: false,
-        servers: IndexMap::new(),
-        line: line.number,
-    };
+    let scheduler = text.slice(scheduler.range());
+    let mut server = SavedVirtualServer::new(ServerSource::Proc, scheduler, line.number);
     let mut mask = None;
     let mut options = options.iter();
     while let Some(option) = options.next() {

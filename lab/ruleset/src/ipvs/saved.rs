@@ -52,6 +52,21 @@ pub struct SavedVirtualServer {
 }
 
 impl SavedVirtualServer {
+    /// Creates a virtual server without options and without real servers.
+    pub(super) fn new(source: ServerSource, scheduler: Text, line: u32) -> Self {
+        Self {
+            source,
+            scheduler,
+            flags: None,
+            persistence: None,
+            netmask: None,
+            engine: None,
+            one_packet: false,
+            servers: IndexMap::new(),
+            line,
+        }
+    }
+
     /// Returns the names of the flags of the scheduler, sorted. ipvsadm prints numbers for
     /// schedulers whose flags it does not know (ipvsadm 1.29, `ipvsadm.c`, `print_sched_flags`).
     #[must_use]
@@ -158,12 +173,7 @@ impl<'t> WordCursor<'t> {
             _ => return Err(self.line_problem()),
         };
         let value = self.next_value(option)?;
-        let to = parse_socket(value)?;
-        let key = VirtualServerKey::Address {
-            protocol,
-            address: to.ip(),
-            port: to.port(),
-        };
+        let key = VirtualServerKey::of_socket(protocol, parse_socket(value)?);
         Ok((key, option.start..value.range().end))
     }
 }
@@ -195,17 +205,8 @@ fn add_service(
     servers: &mut Servers,
 ) -> Result<(), Problem> {
     let (key, range) = words.virtual_server()?;
-    let mut server = SavedVirtualServer {
-        source: ServerSource::Saved,
-        scheduler: Text::new("wlc"),
-        flags: None,
-        persistence: None,
-        netmask: None,
-        engine: None,
-        one_packet: false,
-        servers: IndexMap::new(),
-        line: words.line.number,
-    };
+    let scheduler = Text::new("wlc");
+    let mut server = SavedVirtualServer::new(ServerSource::Saved, scheduler, words.line.number);
     while let Some(word) = words.rest.next() {
         match word.text {
             "-s" | "--scheduler" => server.scheduler = text.slice(words.next_value(word)?.range()),
