@@ -14,8 +14,8 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::numbers::{ElementTypes, Word, element_with_numbers, with_numbers};
 use super::tokens::tokenize;
+use super::values::{ElementTypes, Word, element_with_numbers, with_numbers};
 
 /// Expressions whose values are bits.
 const FLAGS: [&str; 2] = ["flags", "status"];

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::canonical::{canonical, canonical_element};
-use super::numbers::ElementTypes;
 use super::tokens::tokenize;
+use super::values::ElementTypes;
 use crate::nft::{Element, Rule, Set, TableObject};
 
 /// Default maximum number of elements of a set to which rules add elements (Linux v6.12,

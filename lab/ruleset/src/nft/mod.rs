@@ -8,23 +8,21 @@ mod elements;
 mod first_lines;
 mod meaning;
 mod model;
-mod numbers;
 mod parser;
 mod references;
 mod removal;
-mod selector;
-mod symbols;
 mod tokens;
+mod values;
 mod xtables;
 
 pub use batches::{MAX_BATCH_SIZE, split_batches};
 pub use canonical::canonical;
 pub use model::*;
-pub use numbers::ElementTypes;
 pub use parser::parse_ruleset;
 pub use references::References;
 pub use removal::{Removal, TablePart};
 pub use tokens::{Token, tokenize};
+pub use values::ElementTypes;
 
 use crate::input::{InputError, ProgramInput};
 use crate::text::Text;

@@ -2,11 +2,14 @@
 //! `-S` print the same values as names or as numbers (nftables v1.0.6, `src/datatype.c`,
 //! `symbolic_constant_print` and `inet_service_type_print`).
 
+mod selector;
+mod symbols;
+
 use std::borrow::Cow;
 
-use super::selector::selector;
-use super::symbols::ValueType;
 use super::tokens::Token;
+use selector::selector;
+use symbols::ValueType;
 
 /// Word with numbers instead of names.
 #[derive(Debug, Clone, PartialEq, Eq)]

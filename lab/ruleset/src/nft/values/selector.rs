@@ -1,8 +1,8 @@
 //! Recognises the selectors of rules, which decide on the type of the values that follow (nftables
 //! v1.0.6, `src/parser_bison.y`).
 
+use super::super::tokens::Token;
 use super::symbols::ValueType;
-use super::tokens::Token;
 
 /// First words of selectors of two words.
 const PROTOCOLS: [&str; 19] = [
