@@ -5,7 +5,6 @@
 
 #![warn(unreachable_pub)]
 
-mod addressed_links;
 pub mod archive;
 pub mod compare;
 mod converted;

@@ -93,14 +93,19 @@ pub struct File {
 impl NodeDump {
     /// Parses files, given by their names and contents. Panics on errors.
     pub(crate) fn from_texts(files: &[(&str, &str)]) -> Self {
+        let read = Self::parse_texts(files);
+        assert!(read.has_no_errors(), "{:?}", read.diagnostics);
+        read.dump
+    }
+
+    /// Parses files, given by their names and contents.
+    pub(crate) fn parse_texts(files: &[(&str, &str)]) -> ParsedDump {
         let files = files.iter().map(|(name, text)| File {
             name: (*name).to_owned(),
             format: Format::from_file_name(name),
             text: (*text).to_owned(),
         });
-        let read = Self::parse(files.collect());
-        assert!(read.has_no_errors(), "{:?}", read.diagnostics);
-        read.dump
+        Self::parse(files.collect())
     }
 }
 

@@ -1,11 +1,10 @@
 //! Finds state of interfaces that the outputs of a dump do not show, because their commands lack
 //! options. Other outputs of the dump complete the state.
 
-use super::addressed_links::has_only_addressed_links;
 use super::gap::Gap;
 use super::merge;
 use super::node::NodeDump;
-use svclab_ruleset::link::Link;
+use svclab_ruleset::link::{Link, has_only_addressed_links};
 use svclab_ruleset::tool::Format;
 
 impl NodeDump {
@@ -81,8 +80,7 @@ impl NodeDump {
 #[cfg(test)]
 mod tests {
     use crate::compare::compare;
-    use crate::node::{File, NodeDump, ParsedDump};
-    use svclab_ruleset::tool::Format;
+    use crate::node::{NodeDump, ParsedDump};
 
     /// Output of iproute2 6.1 of one node, with different commands.
     const ADDR: &str = "\
@@ -124,12 +122,7 @@ mod tests {
 ";
 
     fn read(files: &[(&str, &str)]) -> ParsedDump {
-        let files = files.iter().map(|(name, text)| File {
-            name: (*name).to_owned(),
-            format: Format::from_file_name(name),
-            text: (*text).to_owned(),
-        });
-        let read = NodeDump::parse(files.collect());
+        let read = NodeDump::parse_texts(files);
         assert!(read.has_no_errors(), "{:?}", read.diagnostics);
         read
     }

@@ -251,8 +251,11 @@ mod tests {
         let [old, new, all] = [old, new, all].map(|text| normalize_vxlan(parse_kind(text)));
         assert_eq!(old, new);
         assert_eq!(all, new);
-        let off = normalize_vxlan(parse_kind("id 1 noudp_csum"));
-        assert_eq!(off, normalize_vxlan(parse_kind("id 1 noudpcsum")));
-        assert_eq!(off.len(), 2);
+        let with_underscore = normalize_vxlan(parse_kind("id 1 noudp_csum"));
+        assert_eq!(
+            with_underscore,
+            normalize_vxlan(parse_kind("id 1 noudpcsum"))
+        );
+        assert_eq!(with_underscore.len(), 2);
     }
 }

@@ -20,12 +20,7 @@ fn file_differences(name: &str, first: &str, second: &str) -> String {
 
 /// Returns the errors of a dump.
 fn errors(files: &[(&str, &str)]) -> String {
-    let files = files.iter().map(|(name, text)| File {
-        name: (*name).to_owned(),
-        format: Format::from_file_name(name),
-        text: (*text).to_owned(),
-    });
-    let read = NodeDump::parse(files.collect());
+    let read = NodeDump::parse_texts(files);
     let messages = read.diagnostics.iter().map(|error| error.message.clone());
     messages.collect::<Vec<_>>().join("\n")
 }

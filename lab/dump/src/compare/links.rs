@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::super::addressed_links::has_only_addressed_links;
 use super::super::difference::{DumpChange, DumpLocation, Side};
 use super::super::hardware::OwnHardwareAddresses;
 use super::super::lists::{self, ListItem};
@@ -10,7 +9,7 @@ use super::super::owner;
 use super::{Comparison, union_of_names, value_change};
 use ipnetwork::IpNetwork;
 use svclab_rules::kube_proxy::ipvs::DUMMY;
-use svclab_ruleset::link::{Address, Link, Links};
+use svclab_ruleset::link::{Address, Link, Links, has_only_addressed_links};
 
 pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Links, second: &Links) {
     let addresses = [first, second].map(OwnHardwareAddresses::from_links);

@@ -3,6 +3,8 @@
 pub mod kind;
 mod oneline;
 
+pub use oneline::has_only_addressed_links;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 

@@ -1,6 +1,7 @@
-//! Parses lines of `ip -o addr`, which show an address without the flags of its interface.
+//! Parses lines of `ip -o addr`, which show an address without the flags of its interface, and
+//! recognises output without link layers.
 
-use super::Link;
+use super::{Link, Links};
 use crate::text::attributes::Attributes;
 use crate::text::{Field, Line, Text, fields};
 
@@ -35,4 +36,14 @@ pub(super) fn unknown_link(line: u32) -> Link {
         addresses: Vec::new(),
         line,
     }
+}
+
+/// Whether all outputs of interfaces are of `ip -4 addr`, `ip -6 addr` or `ip -o addr`, which print
+/// neither link layers nor interfaces without addresses (iproute2 7.1, `ip/ipaddress.c`,
+/// `print_linkinfo`).
+#[must_use]
+pub fn has_only_addressed_links(links: &Links) -> bool {
+    let is_addressed = |link: &Link| link.link_layer.is_none() && !link.addresses.is_empty();
+    let is_real = |link: &Link| link.is_partial() || link.is_complete();
+    links.values().all(is_addressed) && links.values().any(is_real)
 }
