@@ -28,7 +28,7 @@ pub(super) struct Command {
     pub(super) filter: Option<String>,
     /// File to which the output is written. `None` if the terminal shows the output.
     pub(super) output_file: Option<String>,
-    /// Outputs of several commands on one line that their contents tell apart.
+    /// Outputs of several commands on one line that differ in their content.
     pub(super) printed: Vec<Content>,
     /// Namespace in which the command runs.
     pub(super) place: Place,

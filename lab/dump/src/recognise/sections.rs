@@ -275,7 +275,7 @@ fn unusable(section: &Section, recognised: Option<Content>, is_empty: bool) -> O
     } else if let Some(filter) = &command.filter {
         format!("the output is filtered by `{filter}`")
     } else if command.kind == OutputKind::Mixed {
-        format!("svclab does not tell apart the outputs of `{typed}`")
+        format!("svclab cannot separate the outputs of `{typed}`")
     } else if is_unread {
         let reason = format!("svclab does not read output of `{typed}`");
         return Some(Unread::gap(Skipped::uncompared(reason)));

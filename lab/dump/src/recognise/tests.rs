@@ -361,7 +361,7 @@ fn split_session_reports_outputs_that_are_not_read() {
     gap: line 13: svclab does not read output of `ip route get 1.1.1.1`; 
     gap: line 16: `iptables-save > rules.txt` writes its output to `rules.txt`; packets pass as if the node had none of it
     gap: line 17: `ip rule >/dev/null` writes its output to `/dev/null`; packets pass as if the node had none of it
-    gap: line 18: svclab does not tell apart the outputs of `ip netns exec x ip route; ip route`; packets pass as if the node had none of it
+    gap: line 18: svclab cannot separate the outputs of `ip netns exec x ip route; ip route`; packets pass as if the node had none of it
     gap: line 26: svclab does not read output of `frobnicate`; 
     ");
 }
