@@ -76,10 +76,7 @@ pub(super) fn sending_rule(hop: &Hop) -> Option<&RuleMatch> {
     let mut index = hop.matches.len().checked_sub(1)?;
     let mut sent_by = None;
     while is_unconditional(hop.matches[index].rule.as_ref()?) {
-        let chain = &hop.matches[index].chain;
-        let mut earlier = hop.matches[..index].iter();
-        let jump = earlier.rposition(|step| step.target.as_ref() == Some(chain));
-        let Some(jump) = jump else {
+        let Some(jump) = jump_to(&hop.matches, index) else {
             break;
         };
         sent_by = hop.matches.get(jump);
@@ -113,10 +110,14 @@ fn is_unconditional(rule: &str) -> bool {
 
 /// Returns the jump to the chain of the match at `index`, or that match in a base chain.
 fn last_jump_to(matches: &[RuleMatch], index: usize) -> Option<&RuleMatch> {
-    let reached = matches.get(index)?;
-    let mut earlier = matches[..index].iter().rev();
-    let jump = earlier.find(|step| step.target.as_ref() == Some(&reached.chain));
-    Some(jump.unwrap_or(reached))
+    matches.get(jump_to(matches, index).unwrap_or(index))
+}
+
+/// Returns the index of the jump to the chain of the match at `index`. `None` in a base chain.
+fn jump_to(matches: &[RuleMatch], index: usize) -> Option<usize> {
+    let chain = &matches.get(index)?.chain;
+    let mut earlier = matches[..index].iter();
+    earlier.rposition(|step| step.target.as_ref() == Some(chain))
 }
 
 /// Returns the mark and the mask of a rule that matches a mark: `--mark 0x4000/0x4000`. `None` for

@@ -237,9 +237,7 @@ impl Objects {
     /// Replaces the given slices of a service by those that its selector gives. Returns whether
     /// their addresses differ.
     pub fn replace_slices(&mut self, namespace: &str, service: &str) -> bool {
-        let is_own = |slice: &Object<EndpointSlice>| {
-            slice.namespace == namespace && service_name(&slice.value) == Some(service)
-        };
+        let is_own = |slice: &Object<EndpointSlice>| is_slice_of(slice, namespace, service);
         let mut slices = self.endpoint_slices.iter();
         if !slices.any(|slice| slice.tree.is_some() && is_own(slice)) {
             return false;
@@ -264,9 +262,7 @@ impl Objects {
         service: &str,
     ) -> impl Iterator<Item = &mut EndpointSlice> {
         let slices = self.endpoint_slices.iter_mut();
-        let own = slices.filter(move |slice| {
-            slice.namespace == namespace && service_name(&slice.value) == Some(service)
-        });
+        let own = slices.filter(move |slice| is_slice_of(slice, namespace, service));
         own.map(|slice| Arc::make_mut(&mut slice.value))
     }
 
@@ -342,6 +338,10 @@ fn find_object<'o, T>(
 fn service_name(slice: &EndpointSlice) -> Option<&str> {
     let labels = slice.metadata.labels.as_ref()?;
     labels.get(SERVICE_NAME).map(String::as_str)
+}
+
+fn is_slice_of(slice: &Object<EndpointSlice>, namespace: &str, service: &str) -> bool {
+    slice.namespace == namespace && service_name(&slice.value) == Some(service)
 }
 
 /// Returns the addresses of type `InternalIP` in a node's status.

@@ -11,7 +11,7 @@ mod side_effect;
 pub(super) use covering::covering_networks;
 pub use error::ChangeError;
 use ipnetwork::{IpNetwork, Ipv4Network};
-pub use objects::ServiceField;
+pub use objects::{PolicyField, ServiceField};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -335,16 +335,6 @@ pub enum ProposedChange {
         /// Differences: `good` as the components write the object, and `bad` as it is.
         differences: Vec<Difference>,
     },
-}
-
-/// Service field that restricts the endpoints of traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum PolicyField {
-    /// Field `externalTrafficPolicy`.
-    ExternalTrafficPolicy,
-    /// Field `internalTrafficPolicy`.
-    InternalTrafficPolicy,
 }
 
 /// Origin of the state that a change modifies.

@@ -4,17 +4,27 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{PodCondition, Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeError, PolicyField};
+use super::ChangeError;
 use svclab_ruleset::Protocol;
 use svclab_scenario::Case;
 
 /// Label of a service that another proxy serves.
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+
+/// Service field that restricts the endpoints of traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PolicyField {
+    /// Field `externalTrafficPolicy`.
+    ExternalTrafficPolicy,
+    /// Field `internalTrafficPolicy`.
+    InternalTrafficPolicy,
+}
 
 /// Change of a field of a service. `port` is the number of the service port to change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -162,36 +172,28 @@ pub(super) fn set_container_port(
     port: u16,
     wanted: u16,
 ) -> Result<(), ChangeError> {
-    let objects = Arc::make_mut(&mut case.objects);
-    let mut pods = objects.pods.iter_mut();
-    let found = pods.find(|each| format!("{}/{}", each.namespace, each.name) == pod);
-    let found = Arc::make_mut(&mut found.ok_or_else(missing)?.value);
-    let containers = found.spec.iter_mut().flat_map(|spec| &mut spec.containers);
-    let mut ports = containers.flat_map(|container| container.ports.iter_mut().flatten());
-    let own = ports.find(|own| own.container_port == i32::from(port));
-    own.ok_or(ChangeError::NoEffect)?.container_port = i32::from(wanted);
-    objects.update_derived_slices();
-    Ok(())
+    edit_pod(case, pod, |object| {
+        let containers = object.spec.iter_mut().flat_map(|spec| &mut spec.containers);
+        let mut ports = containers.flat_map(|container| container.ports.iter_mut().flatten());
+        let own = ports.find(|own| own.container_port == i32::from(port));
+        own.ok_or(ChangeError::NoEffect)?.container_port = i32::from(wanted);
+        Ok(())
+    })
 }
 
 /// Sets the condition `Ready` of a pod to `True`.
 pub(super) fn make_pod_ready(case: &mut Case, pod: &str) -> Result<(), ChangeError> {
-    let objects = Arc::make_mut(&mut case.objects);
-    let mut pods = objects.pods.iter_mut();
-    let found = pods.find(|each| format!("{}/{}", each.namespace, each.name) == pod);
-    let found = found.ok_or_else(missing)?;
-    let status = Arc::make_mut(&mut found.value)
-        .status
-        .get_or_insert_default();
-    let conditions = status.conditions.get_or_insert_default();
-    conditions.retain(|condition| condition.type_ != "Ready");
-    conditions.push(PodCondition {
-        type_: "Ready".to_owned(),
-        status: "True".to_owned(),
-        ..PodCondition::default()
-    });
-    objects.update_derived_slices();
-    Ok(())
+    edit_pod(case, pod, |object| {
+        let status = object.status.get_or_insert_default();
+        let conditions = status.conditions.get_or_insert_default();
+        conditions.retain(|condition| condition.type_ != "Ready");
+        conditions.push(PodCondition {
+            type_: "Ready".to_owned(),
+            status: "True".to_owned(),
+            ..PodCondition::default()
+        });
+        Ok(())
+    })
 }
 
 /// Sets labels of a pod.
@@ -200,12 +202,23 @@ pub(super) fn label_pod(
     pod: &str,
     labels: &BTreeMap<String, String>,
 ) -> Result<(), ChangeError> {
+    edit_pod(case, pod, |object| {
+        let own = object.metadata.labels.get_or_insert_default();
+        own.extend(labels.clone());
+        Ok(())
+    })
+}
+
+/// Edits a pod, and the slices that are derived from it.
+fn edit_pod(
+    case: &mut Case,
+    pod: &str,
+    edit: impl FnOnce(&mut Pod) -> Result<(), ChangeError>,
+) -> Result<(), ChangeError> {
     let objects = Arc::make_mut(&mut case.objects);
     let mut pods = objects.pods.iter_mut();
     let found = pods.find(|each| format!("{}/{}", each.namespace, each.name) == pod);
-    let found = found.ok_or_else(missing)?;
-    let own = &mut Arc::make_mut(&mut found.value).metadata.labels;
-    own.get_or_insert_default().extend(labels.clone());
+    edit(Arc::make_mut(&mut found.ok_or_else(missing)?.value))?;
     objects.update_derived_slices();
     Ok(())
 }
