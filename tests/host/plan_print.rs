@@ -44,18 +44,7 @@ fn plan() -> Plan {
             ..route("10.82.0.0/16", RouteKind::Unicast, None, &dev)
         },
     ]);
-    let rule = |priority, v6, then| RoutingRule {
-        priority,
-        v6,
-        inverted: false,
-        from: None,
-        to: None,
-        mark: None,
-        input_interface: None,
-        output_interface: None,
-        suppress_prefix_length: None,
-        action: then,
-    };
+    let rule = |priority, v6, then| RoutingRule::new(v6, priority, then);
     router.routing_rules = vec![
         RoutingRule {
             mark: Some((0x4000, 0x4000)),
@@ -75,10 +64,19 @@ fn plan() -> Plan {
         },
         rule(103, true, RoutingAction::Table(100)),
         RoutingRule {
+            ip_protocol: Some(6),
+            source_ports: Some((1024, 2047)),
+            destination_ports: Some((80, 80)),
+            ..rule(105, false, RoutingAction::Table(100))
+        },
+        RoutingRule {
             from: Some(to("fd00:9::/64")),
             ..rule(104, true, RoutingAction::Unreachable)
         },
     ];
+    router.removed_routing_rules = RoutingRule::kernel_rules()
+        .filter(|rule| rule.priority == 32_767)
+        .collect();
     plan
 }
 

@@ -52,18 +52,7 @@ pub(crate) fn route(text: &str, kind: RouteKind, table: Option<u32>) -> Route {
 }
 
 pub(crate) fn rule(priority: u32, action: RoutingAction) -> RoutingRule {
-    RoutingRule {
-        priority,
-        v6: false,
-        inverted: false,
-        from: None,
-        to: None,
-        mark: None,
-        input_interface: None,
-        output_interface: None,
-        suppress_prefix_length: None,
-        action,
-    }
+    RoutingRule::new(false, priority, action)
 }
 
 /// A node with two uplinks, a bridge with two pods, a VXLAN interface and a dummy interface.

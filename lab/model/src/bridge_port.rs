@@ -24,6 +24,9 @@ pub struct PortSettings {
     pub flood: bool,
     /// Whether the port receives only frames from addresses that lead to the port.
     pub locked: bool,
+    /// Whether the port forwards frames: it has the spanning tree state `forwarding`, and not
+    /// `disabled`.
+    pub forwarding: bool,
 }
 
 impl Default for PortSettings {
@@ -34,6 +37,7 @@ impl Default for PortSettings {
             learning: true,
             flood: true,
             locked: false,
+            forwarding: true,
         }
     }
 }
@@ -41,13 +45,14 @@ impl Default for PortSettings {
 impl PortSettings {
     /// Returns the settings with their names in iproute2.
     #[must_use]
-    pub const fn settings(&self) -> [(&'static str, bool); 5] {
+    pub const fn settings(&self) -> [(&'static str, bool); 6] {
         [
             ("hairpin", self.hairpin),
             ("isolated", self.isolated),
             ("learning", self.learning),
             ("flood", self.flood),
             ("locked", self.locked),
+            ("state", self.forwarding),
         ]
     }
 
@@ -59,7 +64,29 @@ impl PortSettings {
             "learning" => self.learning = is_on,
             "flood" => self.flood = is_on,
             "locked" => self.locked = is_on,
+            "state" => self.forwarding = is_on,
             _ => {}
+        }
+    }
+
+    /// Returns the value of a setting in the format of `bridge -d link`.
+    #[must_use]
+    pub fn value(name: &str, is_on: bool) -> &'static str {
+        match (name, is_on) {
+            ("state", true) => "forwarding",
+            ("state", false) => "disabled",
+            (_, true) => "on",
+            (_, false) => "off",
+        }
+    }
+
+    /// Returns the settings that can be changed while the port is down: all but its state (Linux
+    /// v6.12, `net/bridge/br_netlink.c`, `br_set_port_state`).
+    #[must_use]
+    pub const fn without_state(self) -> Self {
+        Self {
+            forwarding: true,
+            ..self
         }
     }
 
@@ -76,7 +103,7 @@ impl fmt::Display for PortSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pairs = self.settings().into_iter().zip(Self::default().settings());
         for ((name, value), _) in pairs.filter(|((_, value), (_, default))| value != default) {
-            write!(f, " {name} {}", if value { "on" } else { "off" })?;
+            write!(f, " {name} {}", Self::value(name, value))?;
         }
         Ok(())
     }
@@ -96,7 +123,7 @@ mod tests {
         }
         assert_eq!(
             port.to_string(),
-            " hairpin on isolated on learning off flood off locked on"
+            " hairpin on isolated on learning off flood off locked on state disabled"
         );
         let json = serde_json::to_string(&port).unwrap();
         assert_eq!(serde_json::from_str::<PortSettings>(&json).unwrap(), port);

@@ -195,11 +195,62 @@ pub struct RoutingRule {
     /// Interface that the socket is bound to. `None` matches all sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_interface: Option<String>,
+    /// Number of the IP protocol. `None` matches all protocols.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_protocol: Option<u8>,
+    /// First and last source port. `None` matches all ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_ports: Option<(u16, u16)>,
+    /// First and last destination port. `None` matches all ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination_ports: Option<(u16, u16)>,
+    /// Whether the rule has further conditions, such as a user or a traffic class, which svclab does
+    /// not evaluate: no packet counts as matching.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub other_conditions: bool,
     /// Ignores routes with a prefix length of at most this number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress_prefix_length: Option<u32>,
     /// Action on matching packets.
     pub action: RoutingAction,
+}
+
+impl RoutingRule {
+    /// Returns the rules that the kernel adds itself, in its order (Linux v6.12,
+    /// `net/ipv4/fib_rules.c`, `fib_default_rules_init`, and `net/ipv6/fib6_rules.c`,
+    /// `fib6_rules_net_init`).
+    pub fn kernel_rules() -> impl Iterator<Item = Self> {
+        let all = [
+            (false, 0, 255),
+            (false, 32_766, 254),
+            (false, 32_767, 253),
+            (true, 0, 255),
+            (true, 32_766, 254),
+        ];
+        all.into_iter()
+            .map(|(v6, priority, table)| Self::new(v6, priority, RoutingAction::Table(table)))
+    }
+
+    /// Creates a rule that matches all packets.
+    #[must_use]
+    pub const fn new(v6: bool, priority: u32, action: RoutingAction) -> Self {
+        Self {
+            priority,
+            v6,
+            inverted: false,
+            from: None,
+            to: None,
+            mark: None,
+            input_interface: None,
+            output_interface: None,
+            ip_protocol: None,
+            source_ports: None,
+            destination_ports: None,
+            other_conditions: false,
+            suppress_prefix_length: None,
+            action,
+        }
+    }
 }
 
 /// Action of a routing rule.
@@ -238,6 +289,23 @@ impl std::fmt::Display for RoutingRule {
         }
         if let Some(dev) = &self.output_interface {
             write!(f, " oif {dev}")?;
+        }
+        if let Some(protocol) = self.ip_protocol {
+            match protocol {
+                6 => f.write_str(" ipproto tcp")?,
+                17 => f.write_str(" ipproto udp")?,
+                _ => write!(f, " ipproto {protocol}")?,
+            }
+        }
+        for (name, ports) in [
+            ("sport", self.source_ports),
+            ("dport", self.destination_ports),
+        ] {
+            match ports {
+                Some((first, last)) if first == last => write!(f, " {name} {first}")?,
+                Some((first, last)) => write!(f, " {name} {first}-{last}")?,
+                None => {}
+            }
         }
         match self.action {
             // The names of iproute2 (v6.12, `lib/rt_names.c`, `rtnl_rttable_hash`).

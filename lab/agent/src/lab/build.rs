@@ -70,7 +70,11 @@ pub(super) async fn connect(plan: &Plan, built: &BuiltNamespaces) -> Result<(), 
     }
     phases.enter(Phase::Carrier);
     let wires = built.iter().map(|(ns, wire)| (ns, wire));
-    netlink::wait_until_ready(wires, &plan.namespaces).await
+    netlink::wait_until_ready(wires, &plan.namespaces).await?;
+    for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
+        wire.disable_ports(namespace)?;
+    }
+    Ok(())
 }
 
 /// Adds neighbours, routes, routing rules, virtual servers and accounting objects.

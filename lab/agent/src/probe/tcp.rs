@@ -69,8 +69,9 @@ pub(crate) fn start_connection(
     match socket.connect(&to.into()) {
         Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => {
             match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
-                // Ports or memory are exhausted: the probe cannot run.
-                Errno::EADDRNOTAVAIL | Errno::ENOBUFS | Errno::ENOMEM | Errno::EINVAL => Err(error),
+                // Ports or memory are exhausted: the probe cannot run. `EINVAL` is the result of a
+                // blackhole route (Linux v6.12, `net/ipv4/fib_semantics.c`, `fib_props`).
+                Errno::EADDRNOTAVAIL | Errno::ENOBUFS | Errno::ENOMEM => Err(error),
                 _ => Ok(Err(error)),
             }
         }

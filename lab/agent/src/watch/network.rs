@@ -23,11 +23,10 @@ use netlink_packet_route::tc::{TcAttribute, TcMessage};
 use rtnetlink::{Handle, IpVersion};
 
 use svclab_model::evidence::{
-    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, PortState, Queue, RouteState,
-    VxlanState,
+    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, Queue, RouteState, VxlanState,
 };
 use svclab_model::plan::{
-    Mac, MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule,
+    Mac, MultipathRoute, NextHop, PortSettings, Route, RouteKind, RoutingAction, RoutingRule,
 };
 
 /// Reads the interfaces of a namespace, with their addresses.
@@ -108,7 +107,7 @@ fn add_link_info(link: &mut LinkState, part: &LinkInfo) {
             link.filters_vlans = data.contains(&InfoBridge::VlanFiltering(true));
         }
         LinkInfo::Data(InfoData::Vxlan(data)) => link.vxlan = Some(vxlan_state(data)),
-        LinkInfo::PortData(InfoPortData::BridgePort(data)) => link.port = Some(port_state(data)),
+        LinkInfo::PortData(InfoPortData::BridgePort(data)) => link.port = Some(port_settings(data)),
         _ => {}
     }
 }
@@ -127,20 +126,22 @@ fn vxlan_state(data: &[InfoVxlan]) -> VxlanState {
     state
 }
 
-fn port_state(data: &[InfoBridgePort]) -> PortState {
-    let mut state = PortState::default();
+fn port_settings(data: &[InfoBridgePort]) -> PortSettings {
+    let mut settings = PortSettings::default();
     for each in data {
         match each {
-            InfoBridgePort::State(port) => state.forwarding = *port == BridgePortState::Forwarding,
-            InfoBridgePort::HairpinMode(on) => state.settings.hairpin = *on,
-            InfoBridgePort::Isolated(on) => state.settings.isolated = *on,
-            InfoBridgePort::Learning(on) => state.settings.learning = *on,
-            InfoBridgePort::UnicastFlood(on) => state.settings.flood = *on,
-            InfoBridgePort::Locked(on) => state.settings.locked = *on,
+            InfoBridgePort::State(state) => {
+                settings.forwarding = *state == BridgePortState::Forwarding;
+            }
+            InfoBridgePort::HairpinMode(on) => settings.hairpin = *on,
+            InfoBridgePort::Isolated(on) => settings.isolated = *on,
+            InfoBridgePort::Learning(on) => settings.learning = *on,
+            InfoBridgePort::UnicastFlood(on) => settings.flood = *on,
+            InfoBridgePort::Locked(on) => settings.locked = *on,
             _ => {}
         }
     }
-    state
+    settings
 }
 
 fn mac(bytes: &[u8]) -> Option<Mac> {
@@ -280,17 +281,11 @@ const fn via_address(address: &RouteVia) -> Option<IpAddr> {
 
 fn routing_rule(message: &RuleMessage) -> Option<RoutingRule> {
     let v6 = message.header.family == AddressFamily::Inet6;
+    let action = RoutingAction::Table(u32::from(message.header.table));
     let mut rule = RoutingRule {
-        priority: 0,
-        v6,
         inverted: message.header.flags.contains(RuleFlags::Invert),
-        from: None,
-        to: None,
-        mark: None,
-        input_interface: None,
-        output_interface: None,
-        suppress_prefix_length: None,
-        action: RoutingAction::Table(u32::from(message.header.table)),
+        other_conditions: message.header.tos != 0,
+        ..RoutingRule::new(v6, 0, action)
     };
     let (mut mark, mut mark_mask) = (None, u32::MAX);
     for attribute in &message.attributes {
@@ -311,6 +306,17 @@ fn routing_rule(message: &RuleMessage) -> Option<RoutingRule> {
                 rule.suppress_prefix_length = Some(*length);
             }
             RuleAttribute::Table(table) => rule.action = RoutingAction::Table(*table),
+            RuleAttribute::IpProtocol(protocol) => rule.ip_protocol = Some(u8::from(*protocol)),
+            RuleAttribute::SourcePortRange(ports) => {
+                rule.source_ports = Some((ports.start, ports.end));
+            }
+            RuleAttribute::DestinationPortRange(ports) => {
+                rule.destination_ports = Some((ports.start, ports.end));
+            }
+            RuleAttribute::UidRange(_)
+            | RuleAttribute::L3MDev(true)
+            | RuleAttribute::TunId(1..)
+            | RuleAttribute::Other(_) => rule.other_conditions = true,
             _ => {}
         }
     }

@@ -36,6 +36,17 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Returns the number of the IP protocol. `None` for [`Self::Other`].
+    #[must_use]
+    pub const fn ip_protocol(self, v6: bool) -> Option<u8> {
+        match self {
+            Self::Syn | Self::SynAck | Self::Rst | Self::Fin | Self::Segment => Some(6),
+            Self::Datagram => Some(17),
+            Self::Ping | Self::Pong | Self::Unreachable => Some(if v6 { 58 } else { 1 }),
+            Self::Other => None,
+        }
+    }
+
     pub(super) fn from_payload(payload: Payload) -> Self {
         [
             (PacketKind::Rst, Self::Rst),

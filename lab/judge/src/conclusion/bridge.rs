@@ -4,7 +4,7 @@ use super::fault::{Fault, InterfaceName};
 use super::last_hop::LastHop;
 use crate::state::route_lookup::RouteDecision;
 use svclab_model::evidence::LinkState;
-use svclab_model::plan::Mac;
+use svclab_model::plan::{Link, LinkKind, Mac};
 
 impl<'a> LastHop<'a> {
     /// Returns the bridge port that leads to the destination of a frame in a bridge.
@@ -18,12 +18,18 @@ impl<'a> LastHop<'a> {
         let mut ports = self.own.links.iter().filter(is_port);
         let port = ports.find(|link| self.leads_to_destination(link))?;
         let port_name = port.name.clone();
-        let settings = port.port.unwrap_or_default().settings;
+        let settings = port.port.unwrap_or_default();
         if !port.is_up() {
             return Some(Fault::BridgePort {
                 bridge,
                 port: port_name,
                 down: true,
+            });
+        }
+        if !settings.forwarding {
+            return Some(Fault::DisabledPort {
+                bridge,
+                port: port_name,
             });
         }
         if let Some(ingress) = ingress.filter(is_port) {
@@ -33,7 +39,7 @@ impl<'a> LastHop<'a> {
                     port: port_name,
                 });
             }
-            let is_isolated = ingress.port.unwrap_or_default().settings.isolated;
+            let is_isolated = ingress.port.unwrap_or_default().isolated;
             if ingress.name != port.name && is_isolated && settings.isolated {
                 return Some(Fault::IsolatedPorts {
                     bridge,
@@ -66,15 +72,26 @@ impl<'a> LastHop<'a> {
         })
     }
 
+    /// Returns the port that received the frame, if the port does not forward.
+    pub(super) fn disabled_ingress(self) -> Option<Fault> {
+        let is_disabled = |port: &&LinkState| port.port.is_some_and(|state| !state.forwarding);
+        let port = self.ingress_port().filter(is_disabled)?;
+        Some(Fault::DisabledPort {
+            bridge: port.bridge.clone()?,
+            port: port.name.clone(),
+        })
+    }
+
     /// Returns what made a bridge refuse a frame: the bridge, if it is down, the port that received
-    /// the frame, if it is locked, or the port to the destination, if its settings tell why. Linux
+    /// the frame, if it does not forward or is locked, or the port to the destination, if its settings tell why. Linux
     /// v6.18 reports the ports in the same function (`net/bridge/br_input.c`,
     /// `br_handle_frame_finish`).
     pub(super) fn bridge_ingress(self) -> Option<Fault> {
-        if let Some(down) = self.bridge_down() {
-            return Some(down);
+        let state = self.bridge_down().or_else(|| self.disabled_ingress());
+        if state.is_some() {
+            return state;
         }
-        let is_locked = |port: &&LinkState| port.port.is_some_and(|state| state.settings.locked);
+        let is_locked = |port: &&LinkState| port.port.is_some_and(|settings| settings.locked);
         match self.ingress_port().filter(is_locked) {
             Some(port) => Some(Fault::LockedPort {
                 bridge: port.bridge.clone()?,
@@ -144,6 +161,42 @@ impl<'a> LastHop<'a> {
         };
         let link = self.own.link(interfaces.first()?)?;
         (link.kind.as_deref() == Some("bridge")).then(|| link.name.clone())
+    }
+
+    /// Names the host with the address of a silent neighbour, if the host is not behind the bridge to
+    /// which the packet was routed.
+    pub(super) fn with_owner(self, fault: Fault) -> Fault {
+        let Fault::Neighbour { address, interface } = &fault else {
+            return fault;
+        };
+        let is_bridge = |link: &LinkState| link.kind.as_deref() == Some("bridge");
+        if !self.own.link(interface).is_some_and(is_bridge) {
+            return fault;
+        }
+        let mut links = self.lab.plan.namespaces.iter().flat_map(|namespace| {
+            let links = namespace.links.iter();
+            links.map(move |link| (&namespace.name, link))
+        });
+        let has_address = |link: &Link| link.addresses.iter().any(|own| own.ip() == *address);
+        let Some((owner, link)) = links.find(|(_, link)| has_address(link)) else {
+            return fault;
+        };
+        let is_behind = match &link.kind {
+            LinkKind::Veth { namespace, peer } => {
+                let port = self.own.link(peer);
+                *namespace == self.hop.namespace
+                    && port.is_some_and(|port| port.bridge.as_ref() == Some(interface))
+            }
+            _ => false,
+        };
+        if is_behind || *owner == self.hop.namespace {
+            return fault;
+        }
+        Fault::UnconnectedNeighbour {
+            address: *address,
+            bridge: interface.clone(),
+            owner: InterfaceName::new(owner, &link.name),
+        }
     }
 
     /// Whether the other end of a veth pair has the destination address of the packet.

@@ -160,6 +160,8 @@ pub const DROP_TABLE: &[DropRow] = &[
     reason("BRIDGE_INGRESS_STP_STATE", K::BridgePortState, "net/bridge/br_input.c, br_handle_frame (v6.14)"),
     reason_in("NO_TX_TARGET", "br_forward", K::BridgeNoPort, "net/bridge/br_forward.c, br_forward (v6.14)"),
     reason_in("NO_TX_TARGET", "br_flood", K::BridgeNoPort, "net/bridge/br_forward.c, br_flood (v6.14)"),
+    reason_in("NO_TX_TARGET", "br_dev_xmit", K::BridgeNoPort, "net/bridge/br_forward.c, br_flood, inlined in net/bridge/br_device.c, br_dev_xmit (v6.18)"),
+    reason_in("NO_TX_TARGET", "br_handle_frame_finish", K::BridgeNoPort, "net/bridge/br_forward.c, br_flood, inlined in net/bridge/br_input.c, br_handle_frame_finish (v6.18)"),
     reason_in("NO_TX_TARGET", "br_multicast_flood", K::BridgeNoPort, "net/bridge/br_forward.c, br_multicast_flood (v6.14)"),
     function("br_forward", K::BridgeNoPort, "net/bridge/br_forward.c, br_forward with should_deliver (v5.10)"),
     function("__br_forward", K::BridgeNoPort, "net/bridge/br_forward.c, __br_forward (v5.10)"),

@@ -10,7 +10,7 @@ use super::{Conclusion, Fact};
 use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, RuleMatch};
 use svclab_planner::cluster::{FABRIC, Node};
 use svclab_rules::kube_proxy::Mode;
-use svclab_rules::objects::{PortSpec, Service, SliceEndpoint};
+use svclab_rules::objects::{EndpointSlice, PortSpec, Service, SliceEndpoint};
 use svclab_ruleset::{Family, Protocol};
 
 /// Range of node ports without the flag `--service-node-port-range` of the API server (kubernetes
@@ -147,6 +147,15 @@ impl Conclusion<'_> {
         let (service, is_internal) = self.service(to, request.kind)?;
         let slices = self.book.cluster().slices.iter();
         let own = slices.filter(|slice| slice.belongs_to(service));
+        let mut ports = service.ports.iter();
+        let called = ports.find(|port| {
+            Some(port.protocol) == protocol(request.kind)
+                && (port.port == to.port() || port.node_port == Some(to.port()))
+        });
+        let has_port = |slice: &EndpointSlice| {
+            called.is_none_or(|port| slice.port_numbers(&port.name).next().is_some())
+        };
+        let is_served = own.clone().any(has_port);
         let endpoints = own.flat_map(|slice| &slice.endpoints).filter(|endpoint| {
             let mut addresses = endpoint.addresses.iter();
             addresses.any(|own| own.is_ipv4() == to.is_ipv4())
@@ -167,6 +176,8 @@ impl Conclusion<'_> {
             let addresses = endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
             let names = addresses.map(|address| self.book.name_of(*address));
             NoEndpointReason::NotReady(names.collect())
+        } else if let (false, Some(port)) = (is_served, called) {
+            NoEndpointReason::NoPort(port.port)
         } else if is_local && !usable.any(|endpoint| endpoint.node.as_ref() == Some(&node.name)) {
             NoEndpointReason::OnlyOnOtherNodes(policy)
         } else {

@@ -34,6 +34,15 @@ pub enum Fault {
         /// Interface of the neighbour.
         interface: String,
     },
+    /// Neighbour that cannot reply, because the host with its address is not behind the bridge.
+    UnconnectedNeighbour {
+        /// Address of the neighbour.
+        address: IpAddr,
+        /// Bridge to which the packet was routed.
+        bridge: String,
+        /// Interface with the address.
+        owner: InterfaceName,
+    },
     /// Interface whose MTU is too small.
     Mtu {
         /// Namespace of the interface.
@@ -92,6 +101,14 @@ pub enum Fault {
         port: String,
         /// Whether the port is down.
         down: bool,
+    },
+    /// Bridge port that received the frame or leads to the destination, and does not have the
+    /// spanning tree state `forwarding`.
+    DisabledPort {
+        /// Name of the bridge.
+        bridge: String,
+        /// Name of the port.
+        port: String,
     },
     /// Two bridge ports that exchange no frames, because both are isolated.
     IsolatedPorts {

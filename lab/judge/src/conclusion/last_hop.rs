@@ -7,14 +7,17 @@ use super::drop_kind::DropKind;
 use super::fault::{Fault, InterfaceName};
 use super::icmp_meaning::IcmpMeaning;
 use super::rules::RuleReference;
-use crate::state::route_lookup::{RouteDecision, RouteLookup, RouteQuery};
+use crate::state::route_lookup::{
+    RouteDecision, RouteLookup, RouteQuery, Transport, inner_transport,
+};
 use crate::state::{LabState, NamespaceState};
-use svclab_journey::journey::{Hop, Kind, PacketHeader, PacketPath, ingress_interface};
+use svclab_journey::journey::{
+    Hop, Kind, PacketHeader, PacketPath, TunnelPacket, ingress_interface,
+};
 use svclab_model::evidence::LinkState;
-use svclab_model::plan::{Backend, LinkKind, Mac, NextHop, Probe};
+use svclab_model::plan::{LinkKind, Mac, NextHop, Probe};
 use svclab_ruleset::Protocol;
 use svclab_ruleset::ipvs::VirtualServerKey;
-use svclab_ruleset::nft::{Chain, Rule};
 
 /// Length in bytes of the VLAN tag, by which a received frame may exceed the MTU (Linux v6.12,
 /// `include/linux/netdevice.h`, `__is_skb_forwardable`).
@@ -23,7 +26,7 @@ const VLAN_TAG: u32 = 4;
 /// Packet in its last namespace, with the state of the lab.
 #[derive(Clone, Copy)]
 pub(super) struct LastHop<'a> {
-    lab: &'a LabState<'a>,
+    pub(super) lab: &'a LabState<'a>,
     pub(super) own: &'a NamespaceState,
     pub(super) flight: &'a PacketPath,
     pub(super) hop: &'a Hop,
@@ -68,14 +71,15 @@ impl<'a> LastHop<'a> {
             DropKind::TooBig => self.mtu(),
             DropKind::NeighbourFailed | DropKind::NeighbourQueue | DropKind::NeighbourEntry => {
                 let tunnel = self.vxlan_remote().or_else(|| self.vxlan_neighbour());
-                tunnel.or_else(|| self.neighbour(self.destination_lookup()))
+                let own = || self.neighbour(self.destination_lookup());
+                tunnel.or_else(own).map(|fault| self.with_owner(fault))
             }
             DropKind::OtherHardwareAddress | DropKind::LinkRefused => self.link(),
             DropKind::BridgeNoPort => self.bridge_port(),
             DropKind::BridgeIngress => self.bridge_ingress(),
-            DropKind::BridgePortState => self.bridge_down(),
+            DropKind::BridgePortState => self.bridge_down().or_else(|| self.disabled_ingress()),
             DropKind::Netfilter | DropKind::Ipvs => {
-                self.ingress_rule().or_else(|| self.virtual_server())
+                self.device_rule().or_else(|| self.virtual_server())
             }
             DropKind::NetfilterQueue => self.queue_rule(),
             DropKind::VxlanNoRemote => self.vxlan(),
@@ -122,12 +126,14 @@ impl<'a> LastHop<'a> {
         destination: IpAddr,
         ingress: &str,
         mark: u32,
+        transport: Transport,
     ) -> RouteLookup {
         let query = RouteQuery {
             source,
             destination,
             mark,
             ingress,
+            transport,
         };
         RouteLookup::new(&self.own.network, query)
     }
@@ -136,7 +142,18 @@ impl<'a> LastHop<'a> {
         // Rules set the mark before the lookup.
         let mark = self.own.routing_mark(self.hop);
         let ingress = self.ingress().unwrap_or("lo");
-        self.lookup(self.source(), self.destination(), ingress, mark)
+        let (source, destination) = (self.source(), self.destination());
+        self.lookup(source, destination, ingress, mark, self.transport())
+    }
+
+    /// Returns the protocol and the ports of the packet that ended.
+    fn transport(self) -> Transport {
+        match self.flight.tunnel {
+            Some(TunnelPacket { addresses, .. }) => {
+                Transport::udp(addresses.source.port(), addresses.destination.port())
+            }
+            None => inner_transport(self.flight, self.hop),
+        }
     }
 
     /// Explains a packet of this namespace whose destination rules have rewritten. The kernel then
@@ -149,9 +166,25 @@ impl<'a> LastHop<'a> {
             return None;
         }
         let lookup = self.destination_lookup();
+        if before.source.ip().is_loopback()
+            && let RouteDecision::Unicast { interfaces, .. } = &lookup.decision
+            && !interfaces.iter().any(|name| self.routes_loopback(name))
+        {
+            return Some((DropKind::LoopbackAddress, None));
+        }
         lookup
             .is_unroutable()
             .then(|| explain_route(lookup, DropKind::NoRoute))
+    }
+
+    /// Whether packets from loopback addresses may leave through an interface (Linux v6.12,
+    /// `net/ipv4/route.c`, `__mkroute_output`).
+    fn routes_loopback(self, interface: &str) -> bool {
+        let names = ["all".to_owned(), interface.replace('.', "/")];
+        names.iter().any(|name| {
+            let key = format!("net.ipv4.conf.{name}.route_localnet");
+            self.own.sysctls.get(&key).is_some_and(|value| value == "1")
+        })
     }
 
     /// Returns the route to the source. The kernel looks the source up as a packet of its own, by
@@ -167,7 +200,13 @@ impl<'a> LastHop<'a> {
         let mark = self.hop.matches.last().map_or(0, |step| step.mark);
         let mark = if uses_mark { mark } else { 0 };
         Fault::SourceRoute {
-            lookup: self.lookup(self.destination(), self.source(), "lo", mark),
+            lookup: self.lookup(
+                self.destination(),
+                self.source(),
+                "lo",
+                mark,
+                self.transport().reversed(),
+            ),
         }
     }
 
@@ -404,55 +443,6 @@ impl<'a> LastHop<'a> {
             let mut links = self.lab.observed(&namespace.name)?.links.iter();
             let link = links.find(|link| link.mac == Some(address))?;
             Some(InterfaceName::new(&namespace.name, &link.name))
-        })
-    }
-
-    /// Returns the first rule that drops packets in a chain of the family `netdev` on the interface
-    /// that received the packet. The kernel does not trace these chains for packets that no earlier
-    /// rule selected.
-    fn ingress_rule(self) -> Option<Fault> {
-        let received = self.hop.crossings.iter().rfind(|seen| !seen.out)?;
-        let is_device = |chain: &&Chain| {
-            let hook = chain.hook.as_ref().filter(|hook| hook.hook == "ingress");
-            let mut devices = hook.into_iter().flat_map(|hook| {
-                let separator = |c: char| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_'));
-                hook.device.split(separator)
-            });
-            devices.any(|device| device == received.interface)
-        };
-        let tables = self.own.nft.tables.iter();
-        tables
-            .filter(|table| table.family == "netdev")
-            .flat_map(|table| table.chains.iter().map(move |chain| (table, chain)))
-            .filter(|(_, chain)| is_device(chain))
-            .find_map(|(table, chain)| {
-                let is_drop = |rule: &Rule| rule.text.split(' ').any(|word| word == "drop");
-                let index = chain.rules.iter().position(is_drop)?;
-                Some(Fault::IngressRule {
-                    rule: RuleReference {
-                        backend: Backend::Nft,
-                        both_backends: false,
-                        table: table.full_name(),
-                        chain: chain.name.clone(),
-                        number: u32::try_from(index + 1).ok(),
-                        rule: Some(chain.rules[index].text.clone()),
-                        target: Some("DROP".to_owned()),
-                        entries: Vec::new(),
-                        service: None,
-                    },
-                    device: received.interface.clone(),
-                })
-            })
-    }
-
-    /// Returns the last rule that the packet matched, if it sends packets to a queue.
-    fn queue_rule(self) -> Option<Fault> {
-        let step = self.hop.matches.last()?;
-        let is_queue = |rule: &String| rule.split(' ').any(|word| word == "queue");
-        let is_queue =
-            step.target.as_deref() == Some("NFQUEUE") || step.rule.as_ref().is_some_and(is_queue);
-        is_queue.then(|| Fault::QueueRule {
-            rule: RuleReference::new(step, self.hop),
         })
     }
 

@@ -9,6 +9,7 @@ mod drop_table;
 mod endpoint;
 mod fact;
 mod fault;
+mod hook_rules;
 mod icmp_meaning;
 mod kept_source;
 mod last_hop;

@@ -143,6 +143,11 @@ impl Conclusion<'_> {
             return None;
         }
         let (service, _) = self.service(to, request.kind)?;
+        // A node translates only its own node ports.
+        let is_own = || node.addresses.iter().any(|own| own.ip() == to.ip());
+        if !service.has_address(to.ip()) && !is_own() {
+            return None;
+        }
         let ignored = |proxy: &KubeProxy| ignore_reason(service, proxy.version);
         let is_proxied = |own: &IngressIp| own.ip == to.ip() && own.is_proxied;
         let reason = if node.kube_proxy.is_none() {

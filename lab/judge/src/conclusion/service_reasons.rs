@@ -119,6 +119,9 @@ pub enum NoEndpointReason {
     Empty,
     /// No endpoint is ready. Contains the names of the endpoints.
     NotReady(Vec<String>),
+    /// The endpoints have no port for the port of the service with this number: no container has a
+    /// port with the name in `targetPort`.
+    NoPort(u16),
     /// A policy excludes the endpoints on other nodes.
     OnlyOnOtherNodes(ServicePolicy),
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::drop_kind::DropKind;
 use super::fault::Fault;
 use super::last_hop::{LastHop, explain_route};
+use crate::state::route_lookup::{Transport, inner_transport};
 use svclab_journey::journey::ingress_interface;
 use svclab_model::plan::Mac;
 
@@ -31,11 +32,15 @@ impl LastHop<'_> {
         let tunnel = self.tunnel()?;
         let address = tunnel.address?;
         let remote = self.remote(&tunnel.interface, address)?;
+        let vxlan = self.own.link(&tunnel.interface)?.vxlan?;
         let source = match self.flight.tunnel {
             Some(outer) => outer.addresses.source.ip(),
-            None => self.own.link(&tunnel.interface)?.vxlan?.local?,
+            None => vxlan.local?,
         };
-        let lookup = self.lookup(source, remote, "lo", self.own.routing_mark(self.hop));
+        // The kernel chooses the source port by the inner packet.
+        let transport = Transport::udp(0, vxlan.port);
+        let mark = self.own.routing_mark(self.hop);
+        let lookup = self.lookup(source, remote, "lo", mark, transport);
         if lookup.is_unroutable() {
             return Some(Fault::Route { lookup });
         }
@@ -92,7 +97,8 @@ impl LastHop<'_> {
         let ingress = ingress_interface(self.hop).map_or("lo", |seen| &seen.interface);
         let (source, destination) = (self.hop.before.source, self.hop.after.destination);
         let mark = self.own.routing_mark(self.hop);
-        let lookup = self.lookup(source.ip(), destination.ip(), ingress, mark);
+        let transport = inner_transport(self.flight, self.hop);
+        let lookup = self.lookup(source.ip(), destination.ip(), ingress, mark, transport);
         let Some(Fault::Neighbour { address, interface }) = self.neighbour(lookup) else {
             return None;
         };

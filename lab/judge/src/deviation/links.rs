@@ -6,18 +6,18 @@ use super::network::routed_packets;
 use super::{Deviation, InterfaceProperty as Property};
 use crate::state::route_lookup::{RouteDecision, RouteLookup};
 use crate::state::{LabState, NamespaceState};
-use svclab_journey::journey::Hop;
+use svclab_journey::journey::{Hop, PacketPath};
 use svclab_model::evidence::{KERNEL_DEFAULTS, LinkState};
-use svclab_model::plan::{Link, LinkKind, forwarding_switch};
+use svclab_model::plan::{Link, LinkKind, PortSettings, forwarding_switch};
 
 /// Returns the deviations that a packet met in one hop, with the namespace of each.
-pub(super) fn met(lab: &LabState<'_>, hop: &Hop) -> Vec<(String, Deviation)> {
+pub(super) fn met(lab: &LabState<'_>, flight: &PacketPath, hop: &Hop) -> Vec<(String, Deviation)> {
     let (Some(planned), Some(observed)) =
         (lab.planned(&hop.namespace), lab.observed(&hop.namespace))
     else {
         return Vec::new();
     };
-    let names = interfaces(lab, planned, hop);
+    let names = interfaces(lab, planned, flight, hop);
     let mut found: Vec<Deviation> = names
         .iter()
         .flat_map(|name| interface(planned, observed, name))
@@ -41,10 +41,11 @@ pub(super) fn met(lab: &LabState<'_>, hop: &Hop) -> Vec<(String, Deviation)> {
 fn interfaces<'n>(
     lab: &'n LabState<'_>,
     planned: &'n NamespaceState,
+    flight: &PacketPath,
     hop: &'n Hop,
 ) -> BTreeSet<&'n str> {
     let mut names: BTreeSet<&str> = hop.crossings.iter().map(|seen| &*seen.interface).collect();
-    for routed in routed_packets(hop) {
+    for routed in routed_packets(flight, hop) {
         let query = routed.query(planned.routing_mark(hop));
         let lookup = RouteLookup::new(&planned.network, query);
         if let RouteDecision::Unicast { interfaces, .. } = lookup.decision {
@@ -135,16 +136,17 @@ pub(super) fn interface(
             Property::Flood,
             Property::Locked,
         ];
-        let settings = [ours, theirs].map(|port| port.settings.settings().map(|(_, is_on)| is_on));
+        let settings = [ours, theirs].map(|port| port.settings().map(|(_, is_on)| is_on));
         for (index, property) in properties.into_iter().enumerate() {
             let [ours, theirs] = settings.map(|settings| flag(settings[index]));
             found.push(value(property, ours, theirs));
         }
         // A port of an interface that is down does not forward either.
         if observed.is_up() {
-            let state = |is_on| {
+            let state = |port: PortSettings| {
+                let forwards = port.forwarding;
                 Some(
-                    if is_on {
+                    if forwards {
                         "forwarding"
                     } else {
                         "not forwarding"
@@ -152,9 +154,7 @@ pub(super) fn interface(
                     .to_owned(),
                 )
             };
-            let states = [ours.forwarding, theirs.forwarding].map(state);
-            let [ours, theirs] = states;
-            found.push(value(Property::PortState, ours, theirs));
+            found.push(value(Property::PortState, state(ours), state(theirs)));
         }
     }
     if let (Some(ours), Some(theirs)) = (planned.vxlan, observed.vxlan) {

@@ -188,7 +188,7 @@ pub(crate) fn deviations(
         for deviation in network::met(lab, flight, hop) {
             add(name, deviation);
         }
-        for (namespace, deviation) in links::met(lab, hop) {
+        for (namespace, deviation) in links::met(lab, flight, hop) {
             add(&namespace, deviation);
         }
     }

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use super::Deviation;
-use crate::state::route_lookup::{RouteDecision, RouteLookup, RouteQuery};
+use crate::state::route_lookup::{
+    RouteDecision, RouteLookup, RouteQuery, Transport, inner_transport,
+};
 use crate::state::{LabState, NamespaceState};
 use svclab_journey::journey::{Hop, PacketPath, ingress_interface};
 use svclab_model::evidence::{ForwardingEntry, NeighbourEntry};
@@ -17,7 +19,7 @@ pub(super) fn met(lab: &LabState<'_>, flight: &PacketPath, hop: &Hop) -> Vec<Dev
         return Vec::new();
     };
     let mut found = Vec::new();
-    for routed in routed_packets(hop) {
+    for routed in routed_packets(flight, hop) {
         let queries = queries(hop, routed).into_iter();
         found.extend(queries.filter_map(|query| route(planned, observed, query)));
         let query = routed.query(observed.routing_mark(hop));
@@ -36,6 +38,7 @@ pub(super) struct RoutedPacket<'h> {
     destination: IpAddr,
     /// Interface that received the packet; `None` if the namespace created it.
     ingress: Option<&'h str>,
+    transport: Transport,
 }
 
 impl<'h> RoutedPacket<'h> {
@@ -46,18 +49,20 @@ impl<'h> RoutedPacket<'h> {
             destination: self.destination,
             mark,
             ingress: self.ingress.unwrap_or("lo"),
+            transport: self.transport,
         }
     }
 }
 
 /// Returns the packets of a hop that its namespace routed: the packet, the tunnel packet that carried
 /// it, or both at an end of the tunnel.
-pub(super) fn routed_packets(hop: &Hop) -> Vec<RoutedPacket<'_>> {
+pub(super) fn routed_packets<'h>(flight: &PacketPath, hop: &'h Hop) -> Vec<RoutedPacket<'h>> {
     let ingress = ingress_interface(hop);
     let inner = RoutedPacket {
         source: hop.before.source.ip(),
         destination: hop.after.destination.ip(),
         ingress: ingress.map(|seen| &*seen.interface),
+        transport: inner_transport(flight, hop),
     };
     let Some(outer) = hop.tunnel else {
         return vec![inner];
@@ -65,6 +70,7 @@ pub(super) fn routed_packets(hop: &Hop) -> Vec<RoutedPacket<'_>> {
     let received = hop.crossings.iter().take_while(|seen| !seen.out);
     let carried = received.filter(|seen| seen.encapsulated).last();
     let outer = RoutedPacket {
+        transport: Transport::udp(outer.source.port(), outer.destination.port()),
         source: outer.source.ip(),
         destination: outer.destination.ip(),
         ingress: carried.map(|seen| &*seen.interface),
@@ -101,6 +107,7 @@ fn queries<'h>(hop: &Hop, routed: RoutedPacket<'h>) -> Vec<RouteQuery<'h>> {
         destination: routed.source,
         mark: 0,
         ingress: "lo",
+        transport: routed.transport.reversed(),
     });
     forward.chain(back).collect()
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::fixture::{NODE, crossing, mac, node, packet, plan, route, rule};
 use crate::state::LabState;
-use crate::state::route_lookup::RouteDecision;
+use crate::state::route_lookup::{RouteDecision, Transport};
 use svclab_journey::journey::{PathEnd, RuleMatch};
 use svclab_model::evidence::{
     ForwardingEntry, LinkState, NeighbourEntry, NetworkState, Queue, RouteState, SavedRules,
@@ -195,7 +195,7 @@ fn deviations_changed_interfaces_are_named() {
         tunnel.addresses.clear();
         tunnel.vxlan.as_mut().unwrap().vni = 9;
         let port = link(evidence, "veth-a");
-        port.port.as_mut().unwrap().settings.isolated = true;
+        port.port.as_mut().unwrap().isolated = true;
         link(evidence, "cni0").flags = 0;
         // The packet does not meet the other port.
         link(evidence, "veth-b").flags = 0;
@@ -322,6 +322,7 @@ fn deviations_route_of_unsent_packet_names_route_and_interface() {
         destination: "10.9.9.9".parse().unwrap(),
         mark: 0,
         ingress: "lo",
+        transport: Transport::default(),
     };
     let lab = LabState::new(&plan, Some(&evidence));
     let rules = ObservedRules::new(&plan, &evidence);

@@ -3,12 +3,12 @@
 use ipnetwork::IpNetwork;
 
 use super::NamespaceState;
-use super::route_lookup::{DEFAULT_TABLE, LOCAL_TABLE, MAIN_TABLE};
+use super::route_lookup::LOCAL_TABLE;
 use svclab_model::evidence::{
-    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, PortState, RouteState, VxlanState,
+    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, RouteState, VxlanState,
 };
 use svclab_model::plan::{
-    ForwardingTarget, Link, LinkKind, Namespace, Route, RouteKind, RoutingAction, RoutingRule,
+    ForwardingTarget, Link, LinkKind, Namespace, PortSettings, Route, RouteKind, RoutingRule,
 };
 use svclab_ruleset::nft::Ruleset;
 
@@ -79,9 +79,9 @@ fn planned_link(namespace: &Namespace, link: &Link) -> LinkState {
             .iter()
             .any(|link| link.name == *name && !link.down)
     };
-    let port = link.bridge.as_ref().map(|bridge| PortState {
-        forwarding: !link.down && is_up(bridge),
-        settings: link.port,
+    let port = link.bridge.as_ref().map(|bridge| PortSettings {
+        forwarding: link.port.forwarding && !link.down && is_up(bridge),
+        ..link.port
     });
     LinkState {
         name: link.name.clone(),
@@ -186,36 +186,14 @@ fn kernel_route(to: IpNetwork, dev: &str) -> Route {
     }
 }
 
-/// Returns the default rules of the kernel and those of the plan, by priority. A later rule of the
-/// same priority comes after the earlier ones.
+/// Returns the rules of the kernel and those of the plan, by priority. A later rule of the same
+/// priority comes after the earlier ones.
 fn planned_rules(namespace: &Namespace) -> Vec<RoutingRule> {
-    let defaults = [
-        (0, LOCAL_TABLE),
-        (32_766, MAIN_TABLE),
-        (32_767, DEFAULT_TABLE),
-    ];
-    let families = [false, true].into_iter();
-    let mut rules: Vec<RoutingRule> = families
-        .flat_map(|v6| defaults.map(|(priority, table)| default_rule(v6, priority, table)))
+    let removed = &namespace.removed_routing_rules;
+    let mut rules: Vec<RoutingRule> = RoutingRule::kernel_rules()
+        .filter(|rule| !removed.contains(rule))
         .collect();
     rules.extend(namespace.routing_rules.iter().cloned());
     rules.sort_by_key(|rule| rule.priority);
     rules
-}
-
-/// Returns a rule that the kernel adds itself (Linux v6.12, `net/ipv4/fib_rules.c`,
-/// `fib_default_rules_init`).
-const fn default_rule(v6: bool, priority: u32, table: u32) -> RoutingRule {
-    RoutingRule {
-        priority,
-        v6,
-        inverted: false,
-        from: None,
-        to: None,
-        mark: None,
-        input_interface: None,
-        output_interface: None,
-        suppress_prefix_length: None,
-        action: RoutingAction::Table(table),
-    }
 }

@@ -9,14 +9,16 @@ use ipnetwork::IpNetwork;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use svclab_journey::journey::{Hop, PacketPath};
 use svclab_model::evidence::{NetworkState, RouteState};
-use svclab_model::plan::{MultipathRoute, Probe, RouteKind, RoutingAction, RoutingRule};
+use svclab_model::plan::{
+    MultipathRoute, Probe, ProbeProtocol, RouteKind, RoutingAction, RoutingRule,
+};
 
-/// Numbers of the tables `local`, `main` and `default` (Linux v6.12,
+/// Numbers of the tables `local` and `main` (Linux v6.12,
 /// `include/uapi/linux/rtnetlink.h`, `RT_TABLE_LOCAL` and others).
 pub(super) const LOCAL_TABLE: u32 = 255;
 pub(super) const MAIN_TABLE: u32 = 254;
-pub(super) const DEFAULT_TABLE: u32 = 253;
 
 /// Packet whose route is looked up.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +29,46 @@ pub(crate) struct RouteQuery<'q> {
     pub mark: u32,
     /// Interface that received the packet; `lo` for a packet of the namespace itself.
     pub ingress: &'q str,
+    pub transport: Transport,
+}
+
+/// Protocol and ports of a packet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Transport {
+    /// Number of the IP protocol; `None` if it is unknown.
+    pub protocol: Option<u8>,
+    pub source_port: u16,
+    pub destination_port: u16,
+}
+
+impl Transport {
+    /// Returns those of a tunnel packet.
+    pub(crate) const fn udp(source_port: u16, destination_port: u16) -> Self {
+        Self {
+            protocol: Some(17),
+            source_port,
+            destination_port,
+        }
+    }
+
+    /// Returns those of a packet in the other direction.
+    pub(crate) const fn reversed(self) -> Self {
+        Self {
+            protocol: self.protocol,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+        }
+    }
+}
+
+/// Returns the protocol and the ports of a packet where its namespace routes it.
+pub(crate) fn inner_transport(flight: &PacketPath, hop: &Hop) -> Transport {
+    let destination = hop.after.destination;
+    Transport {
+        protocol: flight.kind.ip_protocol(destination.is_ipv6()),
+        source_port: hop.before.source.port(),
+        destination_port: destination.port(),
+    }
 }
 
 impl RouteQuery<'_> {
@@ -43,6 +85,16 @@ impl RouteQuery<'_> {
             destination,
             mark: 0,
             ingress: "lo",
+            transport: Transport {
+                protocol: match probe.protocol {
+                    ProbeProtocol::Tcp => Some(6),
+                    ProbeProtocol::Udp => Some(17),
+                    ProbeProtocol::Ping => None,
+                },
+                // The kernel chooses an unset port after the lookup.
+                source_port: probe.source_port_of(0).unwrap_or(0),
+                destination_port: probe.target.port,
+            },
         }
     }
 }
@@ -189,23 +241,9 @@ impl RouteDecision {
     }
 }
 
-/// Whether the kernel adds the rule itself (Linux v6.12, `net/ipv4/fib_rules.c`,
-/// `fib_default_rules_init`).
+/// Whether the kernel adds the rule itself.
 fn is_default(rule: &RoutingRule) -> bool {
-    let is_plain = rule.from.is_none()
-        && rule.to.is_none()
-        && rule.mark.is_none()
-        && rule.input_interface.is_none()
-        && rule.output_interface.is_none()
-        && rule.suppress_prefix_length.is_none()
-        && !rule.inverted;
-    let default = match rule.action {
-        RoutingAction::Table(LOCAL_TABLE) => 0,
-        RoutingAction::Table(MAIN_TABLE) => 32_766,
-        RoutingAction::Table(DEFAULT_TABLE) => 32_767,
-        _ => return false,
-    };
-    is_plain && rule.priority == default
+    RoutingRule::kernel_rules().any(|own| own == *rule)
 }
 
 /// Entry of a routing table.
@@ -224,13 +262,20 @@ fn matches(rule: &RoutingRule, query: RouteQuery<'_>) -> bool {
         .mark
         .is_none_or(|(mark, mask)| query.mark & mask == mark & mask);
     let input_interface = rule.input_interface.as_deref();
+    let transport = query.transport;
+    let has_port = |ports: Option<(u16, u16)>, port| {
+        ports.is_none_or(|(first, last)| (first..=last).contains(&port))
+    };
     let holds = contains(rule.from, query.source)
         && contains(rule.to, query.destination)
         && is_marked
         && input_interface.is_none_or(|name| name == query.ingress)
         // No socket of a lab is bound to an interface.
-        && rule.output_interface.is_none();
-    rule.v6 == query.destination.is_ipv6() && holds != rule.inverted
+        && rule.output_interface.is_none()
+        && rule.ip_protocol.is_none_or(|own| transport.protocol == Some(own))
+        && has_port(rule.source_ports, transport.source_port)
+        && has_port(rule.destination_ports, transport.destination_port);
+    !rule.other_conditions && rule.v6 == query.destination.is_ipv6() && holds != rule.inverted
 }
 
 /// Returns the entry of a table with the longest prefix and then the lowest metric.

@@ -28,8 +28,7 @@ pub use connection::{
 pub use dropped::{DropEvidence, DroppedPacket};
 pub use kernel_state::KernelState;
 pub use network::{
-    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, PortState, Queue, RouteState,
-    VxlanState,
+    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, Queue, RouteState, VxlanState,
 };
 pub use packet::{Direction, MAX_PACKETS, Packet};
 pub use packet_kind::PacketKind;

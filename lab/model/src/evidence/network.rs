@@ -71,9 +71,9 @@ pub struct LinkState {
     /// Bridge of a bridge port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
-    /// State of a bridge port.
+    /// Settings of a bridge port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<PortState>,
+    pub port: Option<PortSettings>,
     /// Whether a bridge filters by VLAN.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub filters_vlans: bool,
@@ -88,17 +88,6 @@ impl LinkState {
     pub const fn is_up(&self) -> bool {
         self.flags & 1 != 0
     }
-}
-
-/// State of a bridge port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PortState {
-    /// Whether the port forwards frames: it has the spanning tree state `forwarding`.
-    pub forwarding: bool,
-    /// Settings of the port.
-    #[serde(flatten)]
-    pub settings: PortSettings,
 }
 
 /// Properties of a VXLAN device.

@@ -105,9 +105,12 @@ pub struct Namespace {
     /// with the interface of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed_routes: Vec<(IpNetwork, String)>,
-    /// Routing rules in addition to the three default rules of the kernel.
+    /// Routing rules in addition to those of the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routing_rules: Vec<RoutingRule>,
+    /// Rules of [`RoutingRule::kernel_rules`] that the agent deletes after it added the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed_routing_rules: Vec<RoutingRule>,
     /// Static neighbours, so that no verdict depends on ARP.
     pub neighbours: Vec<Neighbour>,
     /// Forwarding entries of vxlan devices and bridges.

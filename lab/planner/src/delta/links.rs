@@ -39,13 +39,24 @@ pub fn diff(
         }
         let addresses = diff_addresses(&old.addresses, &new.addresses);
         let up = (old.down != new.down).then_some(!new.down);
+        let mut ports = new_namespace.links.iter();
+        let is_disabled =
+            |port: &Link| port.bridge.as_ref() == Some(&new.name) && !port.port.forwarding;
+        if up.is_some() && ports.any(is_disabled) {
+            return Err(RebuildRequired::new(format_args!(
+                "the state of the bridge {} of {name} changes, which has disabled ports",
+                new.name
+            )));
+        }
+        // The kernel enables the port of an interface that comes up.
+        let is_enabled = up == Some(true) && !new.port.forwarding;
         has_removal |= !addresses.remove.is_empty() || up.is_some();
         changes.push(LinkChange {
             name: new.name.clone(),
             addresses,
             up,
             mtu: new.mtu.filter(|_| old.mtu != new.mtu),
-            port: (old.port != new.port).then_some(new.port),
+            port: (old.port != new.port || is_enabled).then_some(new.port),
         });
     }
     Ok((changes, has_removal))

@@ -119,7 +119,9 @@ fn diff_namespace(
     } else {
         add_remove(&current.routes, &wanted.routes)
     };
-    if current.routing_rules != wanted.routing_rules {
+    if current.routing_rules != wanted.routing_rules
+        || current.removed_routing_rules != wanted.removed_routing_rules
+    {
         return Err(RebuildRequired::new(format_args!(
             "the routing rules of {name} change"
         )));

@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::network::{address_commands, forwarding_command, neighbour_command, route_command};
+use super::network::{
+    address_commands, forwarding_command, neighbour_command, port_state_command, route_command,
+};
 use super::{
     descriptions, escape_newlines, join_lines, netns_exec_comment, netns_name, with_final_newline,
 };
 use svclab_model::plan::delta::NamespaceDelta;
-use svclab_model::plan::{HealthCheck, Lifetime, Plan, Stage, Step};
+use svclab_model::plan::{HealthCheck, Lifetime, Plan, PortSettings, Stage, Step};
 use svclab_model::tools::iptables_program;
 
 /// Renders all steps of a plan.
@@ -100,8 +102,12 @@ fn render_namespace(change: &NamespaceDelta) -> String {
     run("ip -batch -", Some(&render_links(change)));
     let removed = change.forwarding.remove.iter();
     let added = change.forwarding.add.iter().map(forwarding_command);
-    let forwarding = join_lines(removed.map(|entry| format!("fdb del {entry}")).chain(added));
-    run("bridge -batch -", Some(&forwarding));
+    let entries = removed.map(|entry| format!("fdb del {entry}")).chain(added);
+    let states = change.links.iter().filter_map(|link| {
+        let port = link.port?;
+        Some(port_state_command(&link.name, port.forwarding))
+    });
+    run("bridge -batch -", Some(&join_lines(states.chain(entries))));
     let removed = change.ipvs.remove.iter();
     let gone = join_lines(removed.map(|server| format!("-D {}", server.key)));
     let added: String = change.ipvs.add.iter().map(ToString::to_string).collect();
@@ -140,10 +146,12 @@ fn render_links(change: &NamespaceDelta) -> String {
             commands.push(format!("link set dev {name} mtu {mtu}"));
         }
         if let Some(port) = &link.port {
-            let settings = port
-                .settings()
-                .map(|(setting, is_on)| format!(" {setting} {}", if is_on { "on" } else { "off" }));
-            let settings: String = settings.into_iter().collect();
+            let settings = port.settings().into_iter();
+            let settings = settings.filter(|(setting, _)| *setting != "state");
+            let settings = settings.map(|(setting, is_on)| {
+                format!(" {setting} {}", PortSettings::value(setting, is_on))
+            });
+            let settings: String = settings.collect();
             commands.push(format!("link set dev {name} type bridge_slave{settings}"));
         }
         if let Some(up) = link.up {

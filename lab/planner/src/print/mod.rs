@@ -14,8 +14,8 @@ pub use commands::{ShellCommand, commands_between};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use network::{forwarding_command, render_addresses, render_links, routing_rule_command};
-use svclab_model::plan::{Lifetime, Plan, Stage};
+use network::{render_addresses, render_bridge, render_links, routing_rule_command};
+use svclab_model::plan::{Lifetime, Plan, RoutingRule, Stage};
 use svclab_model::tools::iptables_program;
 
 /// Phase in which a command runs. All namespaces finish a phase before the next phase starts: a
@@ -93,18 +93,24 @@ pub fn batch_commands(plan: &Plan) -> Vec<BatchCommand> {
         step(BuildPhase::Addresses, ip, render_addresses(namespace));
         // A routing rule for all sources does not state its family.
         for (family, v6) in [("-4", false), ("-6", true)] {
-            let routing_rules = namespace.routing_rules.iter().filter(|rule| rule.v6 == v6);
+            let is_of_family = |rule: &&RoutingRule| rule.v6 == v6;
+            let added = namespace.routing_rules.iter().filter(is_of_family);
+            let removed = namespace.removed_routing_rules.iter().filter(is_of_family);
             let ip = &["ip", family, "-batch", "-"][..];
             step(
                 BuildPhase::RoutingRules,
                 ip,
-                join_lines(routing_rules.map(routing_rule_command)),
+                join_lines(
+                    added
+                        .map(routing_rule_command)
+                        .chain(removed.map(|rule| format!("rule del {rule}"))),
+                ),
             );
         }
         step(
             BuildPhase::Forwarding,
             &["bridge", "-batch", "-"],
-            join_lines(namespace.forwarding.iter().map(forwarding_command)),
+            render_bridge(namespace),
         );
         let virtual_servers = namespace
             .ipvs_timeouts

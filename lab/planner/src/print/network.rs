@@ -7,8 +7,8 @@ use ipnetwork::IpNetwork;
 
 use super::{join_lines, netns_name};
 use svclab_model::plan::{
-    Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route,
-    RouteKind, RoutingRule,
+    Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, Plan, PortSettings,
+    Route, RouteKind, RoutingRule,
 };
 
 /// Returns the commands that create the interfaces of one namespace. The namespace that comes first
@@ -17,7 +17,7 @@ pub(super) fn render_links(plan: &Plan, namespace_index: usize) -> String {
     let namespace = &plan.namespaces[namespace_index];
     let mut commands = vec!["link set dev lo up".to_owned()];
     for link in &namespace.links {
-        let head = format!("link add {}", device_arguments(link));
+        let head = format!("link add {}", unsegmented(link));
         match &link.kind {
             LinkKind::Bridge => commands.push(format!("{head} type bridge")),
             LinkKind::Dummy => commands.push(format!("{head} type dummy")),
@@ -51,7 +51,7 @@ pub(super) fn render_links(plan: &Plan, namespace_index: usize) -> String {
                 if (namespace_index, &link.name) <= (there, peer) {
                     commands.push(format!(
                         "{head} type veth peer {} netns {}",
-                        device_arguments(other),
+                        unsegmented(other),
                         netns_name(peer_namespace)
                     ));
                 }
@@ -59,6 +59,12 @@ pub(super) fn render_links(plan: &Plan, namespace_index: usize) -> String {
         }
     }
     join_lines(commands.into_iter())
+}
+
+/// Returns the properties of an interface to create, which sends each TCP segment as a packet of its
+/// own.
+fn unsegmented(link: &Link) -> String {
+    format!("{} gso_max_segs 1", device_arguments(link))
 }
 
 pub(super) fn device_arguments(link: &Link) -> String {
@@ -76,12 +82,10 @@ pub(super) fn render_addresses(namespace: &Namespace) -> String {
     for link in &namespace.links {
         if let Some(bridge) = &link.bridge {
             commands.push(format!("link set dev {} master {bridge}", link.name));
-            if !link.port.is_default() {
+            let settings = link.port.without_state();
+            if !settings.is_default() {
                 let name = &link.name;
-                commands.push(format!(
-                    "link set dev {name} type bridge_slave{}",
-                    link.port
-                ));
+                commands.push(format!("link set dev {name} type bridge_slave{settings}"));
             }
         }
         commands.extend(address_commands(&link.name, &link.addresses));
@@ -157,6 +161,22 @@ pub(super) fn routing_rule_command(rule: &RoutingRule) -> String {
 /// Returns the network address, because `ip` rejects host bits.
 pub(super) fn network_text(to: IpNetwork) -> String {
     format!("{}/{}", to.network(), to.prefix())
+}
+
+/// Renders the input of `bridge -batch`: forwarding entries, and ports that do not forward.
+pub(super) fn render_bridge(namespace: &Namespace) -> String {
+    let entries = namespace.forwarding.iter().map(forwarding_command);
+    let links = namespace.links.iter();
+    let is_disabled = |link: &&Link| link.bridge.is_some() && !link.down && !link.port.forwarding;
+    let disabled = links.filter(is_disabled);
+    let disabled = disabled.map(|link| port_state_command(&link.name, false));
+    join_lines(entries.chain(disabled))
+}
+
+/// Returns the arguments of `bridge` that enable or disable a port.
+pub(super) fn port_state_command(name: &str, forwarding: bool) -> String {
+    let state = PortSettings::value("state", forwarding);
+    format!("link set dev {name} state {state}")
 }
 
 pub(super) fn forwarding_command(entry: &Forwarding) -> String {

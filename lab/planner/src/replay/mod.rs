@@ -18,6 +18,7 @@ mod sysctls;
 pub use chain_paths::ChainPaths;
 pub use lab::{DumpedNode, expect_observed, find_node_of_dump, write_lab};
 pub use link_layer::HardwareAddresses;
+pub use links::is_unknown_peer;
 pub use report::{FileLine, OmittedItem, ReplayReport, UnseenNextHop};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,9 @@ pub fn replace_node(
         return report;
     }
     links::replay_links(plan, node, dump, &mut report);
+    if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
+        link_layer::keep_hardware_addresses(namespace, dump);
+    }
     let addresses = dump.links.as_ref().map(OwnHardwareAddresses::from_links);
     report.hardware_addresses = addresses.unwrap_or_default();
     routes::replay_routes(plan, node, dump, &mut report);

@@ -8,8 +8,8 @@ use rtnetlink::LinkUnspec;
 use super::routes::route_message;
 use super::{NamespaceNetlink, StepResult as _, errno, step_failure};
 use crate::runtime::failure;
-use svclab_model::plan::Namespace;
 use svclab_model::plan::delta::{LinkChange, NamespaceDelta};
+use svclab_model::plan::{Link, Namespace};
 use svclab_model::protocol::Failure;
 
 impl NamespaceNetlink {
@@ -49,6 +49,11 @@ impl NamespaceNetlink {
                 let result = self.handle.link().set(link.build()).execute().await;
                 let step = format_args!("change interface {}", change.name);
                 result.in_step(&plan.name, step)?;
+            }
+            let is_up = |link: &Link| link.name == change.name && !link.down;
+            if let Some(settings) = change.port.filter(|_| plan.links.iter().any(is_up)) {
+                self.set_port_state(plan, &change.name, index, settings.forwarding)
+                    .await?;
             }
         }
         Ok(())

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use ipnetwork::IpNetwork;
-use netlink_packet_route::link::{InfoBridgePort, InfoData, InfoVeth, LinkMessage};
+use netlink_packet_route::link::{
+    BridgePortState, InfoBridgePort, InfoData, InfoVeth, LinkAttribute, LinkMessage,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 use rtnetlink::{
@@ -69,17 +71,48 @@ impl NamespaceNetlink {
                 step_failure(&plan.name, step, &error)
             },
         );
-        if !link.port.is_default() {
-            let port = port_message(index, link.port);
+        let settings = link.port.without_state();
+        if !settings.is_default() {
+            let port = port_message(index, settings);
             batch.push(RouteNetlinkMessage::NewLink(port), 0, move |error| {
-                let step = format_args!("set{} on bridge port {}", link.port, link.name);
+                let step = format_args!("set{settings} on bridge port {}", link.name);
                 step_failure(&plan.name, step, &error)
             });
         }
         Ok(())
     }
 
-    /// Writes the settings of a bridge port.
+    /// Disables the bridge ports that do not forward. The kernel enables a port when its interface
+    /// comes up (Linux v6.12, `net/bridge/br_if.c`, `br_port_carrier_check`).
+    pub(crate) fn disable_ports(&self, plan: &Namespace) -> Result<(), Failure> {
+        let mut batch = Batch::new(self);
+        let is_disabled =
+            |link: &&Link| link.bridge.is_some() && !link.down && !link.port.forwarding;
+        for link in plan.links.iter().filter(is_disabled) {
+            let message = state_message(self.index(plan, &link.name)?, false);
+            batch.push(RouteNetlinkMessage::NewLink(message), 0, move |error| {
+                let step = format_args!("disable bridge port {}", link.name);
+                step_failure(&plan.name, step, &error)
+            });
+        }
+        batch.send()
+    }
+
+    /// Enables or disables a bridge port whose interface is up.
+    pub(super) async fn set_port_state(
+        &self,
+        plan: &Namespace,
+        name: &str,
+        index: u32,
+        forwarding: bool,
+    ) -> Result<(), Failure> {
+        let message = state_message(index, forwarding);
+        let result = self.handle.link().set_port(message).execute().await;
+        let verb = if forwarding { "enable" } else { "disable" };
+        result.in_step(&plan.name, format_args!("{verb} bridge port {name}"))
+    }
+
+    /// Writes the settings of a bridge port, except its state.
     pub(super) async fn set_port(
         &self,
         plan: &Namespace,
@@ -131,7 +164,7 @@ impl NamespaceNetlink {
     }
 }
 
-/// Returns the request for the settings of a bridge port. A kernel before v5.16 ignores `locked`.
+/// Returns the request for the settings of a bridge port, except its state. A kernel before v5.16 ignores `locked`.
 fn port_message(index: u32, settings: PortSettings) -> LinkMessage {
     LinkBridgePort::new(index)
         .hairpin(settings.hairpin)
@@ -139,6 +172,17 @@ fn port_message(index: u32, settings: PortSettings) -> LinkMessage {
         .flood(settings.flood)
         .append_info_data(InfoBridgePort::Isolated(settings.isolated))
         .append_info_data(InfoBridgePort::Locked(settings.locked))
+        .build()
+}
+
+fn state_message(index: u32, forwarding: bool) -> LinkMessage {
+    let state = if forwarding {
+        BridgePortState::Forwarding
+    } else {
+        BridgePortState::Disabled
+    };
+    LinkBridgePort::new(index)
+        .append_info_data(InfoBridgePort::State(state))
         .build()
 }
 
@@ -231,7 +275,13 @@ fn with_common_fields<T>(
     plan: &Namespace,
     link: &Link,
 ) -> LinkMessageBuilder<T> {
-    let builder = builder.index(index).address(link.mac.0.to_vec());
+    // Otherwise TCP hands over segments of up to 64 KiB, and veth interfaces and bridges forward
+    // them whatever their MTU is (Linux v6.12, `include/linux/netdevice.h`, `__is_skb_forwardable`).
+    // A wire does not.
+    let builder = builder
+        .index(index)
+        .address(link.mac.0.to_vec())
+        .append_extra_attribute(LinkAttribute::GsoMaxSegs(1));
     match created_mtu(plan, link) {
         Some(mtu) => builder.mtu(mtu),
         None => builder,

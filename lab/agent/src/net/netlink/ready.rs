@@ -206,7 +206,11 @@ fn carries_packets(link: &Link, plan: &Namespace, namespaces: &[Namespace]) -> b
 /// Whether a bridge has a port that can carry packets.
 fn has_port(plan: &Namespace, namespaces: &[Namespace], bridge: &str) -> bool {
     let mut links = plan.links.iter();
-    links.any(|link| link.bridge.as_deref() == Some(bridge) && has_both_ends_up(link, namespaces))
+    links.any(|link| {
+        link.bridge.as_deref() == Some(bridge)
+            && link.port.forwarding
+            && has_both_ends_up(link, namespaces)
+    })
 }
 
 /// Whether the plan sets an interface up and, for a veth interface, its peer too.

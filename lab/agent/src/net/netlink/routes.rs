@@ -5,10 +5,12 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_REPLACE};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{NeighbourFlags, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{RouteMessage, RouteProtocol, RouteScope, RouteType};
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use netlink_packet_route::rule::{
+    RuleAction, RuleAttribute, RuleFlags, RuleMessage, RulePortRange,
+};
+use netlink_packet_route::{IpProtocol, RouteNetlinkMessage};
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 
 use super::batch::{Batch, CREATE};
@@ -146,7 +148,7 @@ impl NamespaceNetlink {
         self.index(plan, &route.dev).map(Some)
     }
 
-    /// Adds the routing rules.
+    /// Adds the routing rules, and deletes the kernel's own rules that the plan does not keep.
     pub(crate) fn add_routing_rules(&self, plan: &Namespace) -> Result<(), Failure> {
         let mut batch = Batch::new(self);
         for rule in &plan.routing_rules {
@@ -155,6 +157,18 @@ impl NamespaceNetlink {
                 let step = format_args!("add the routing rule `{rule}`");
                 let failure = step_failure(&plan.name, step, &error);
                 failure::with_rejected_input(failure, &plan.name, IP_RULE, rule.to_string())
+            });
+        }
+        for rule in &plan.removed_routing_rules {
+            let mut message = self.routing_rule_message(rule);
+            let is_protocol =
+                |attribute: &RuleAttribute| matches!(attribute, RuleAttribute::Protocol(_));
+            message
+                .attributes
+                .retain(|attribute| !is_protocol(attribute));
+            batch.push(RouteNetlinkMessage::DelRule(message), 0, move |error| {
+                let step = format_args!("delete the routing rule `{rule}`");
+                step_failure(&plan.name, step, &error)
             });
         }
         batch.send()
@@ -187,6 +201,22 @@ impl NamespaceNetlink {
         if let Some((mark, mask)) = rule.mark {
             message.attributes.push(RuleAttribute::FwMark(mark));
             message.attributes.push(RuleAttribute::FwMask(mask));
+        }
+        if let Some(protocol) = rule.ip_protocol {
+            let protocol = RuleAttribute::IpProtocol(IpProtocol::from(protocol));
+            message.attributes.push(protocol);
+        }
+        if let Some((start, end)) = rule.source_ports {
+            let range = RulePortRange { start, end };
+            message
+                .attributes
+                .push(RuleAttribute::SourcePortRange(range));
+        }
+        if let Some((start, end)) = rule.destination_ports {
+            let range = RulePortRange { start, end };
+            message
+                .attributes
+                .push(RuleAttribute::DestinationPortRange(range));
         }
         if let Some(length) = rule.suppress_prefix_length {
             message

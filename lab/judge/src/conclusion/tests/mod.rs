@@ -13,7 +13,8 @@ use crate::fixture::{NODE, crossing, mac, node, packet, plan, route, rule};
 use crate::state::route_lookup::{RouteDecision, RouteLookup};
 use svclab_journey::journey::{PacketHeader, RuleMatch};
 use svclab_model::plan::{
-    Backend, Forwarding, ForwardingTarget, Mac, Neighbour, Plan, RouteKind, RoutingAction, Sysctl,
+    Backend, Forwarding, ForwardingTarget, Mac, Neighbour, Plan, RouteKind, RoutingAction,
+    RoutingRule, Sysctl,
 };
 use svclab_ruleset::Protocol;
 use svclab_ruleset::ipvs::{RealServer, SchedulerFlags, VirtualServer, VirtualServerKey};

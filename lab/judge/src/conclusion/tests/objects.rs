@@ -168,6 +168,53 @@ fn bridge_port_of_bridge_that_is_down_names_bridge() {
 }
 
 #[test]
+fn disabled_bridge_port_is_named_at_both_ends() {
+    let mut plan = plan();
+    let drop = |reason, function| {
+        let crossings = vec![crossing("veth-a", false)];
+        let end = dropped(reason, function);
+        packet("10.244.0.2:4000", "10.244.0.3:80", crossings, end)
+    };
+    let disabled = |port: &str| Fault::DisabledPort {
+        bridge: "cni0".to_owned(),
+        port: port.to_owned(),
+    };
+    node(&mut plan).links[4].port.forwarding = false;
+    let egress = drop("NO_TX_TARGET", "br_forward");
+    assert_eq!(kind_and_fault(&plan, &egress).1, Some(disabled("veth-b")));
+    node(&mut plan).links[3].port.forwarding = false;
+    for reason in ["BRIDGE_INGRESS_STP_STATE", "NOT_SPECIFIED"] {
+        let ingress = drop(reason, "br_handle_frame");
+        assert_eq!(kind_and_fault(&plan, &ingress).1, Some(disabled("veth-a")));
+    }
+}
+
+#[test]
+fn neighbour_that_is_not_behind_bridge_is_named() {
+    let mut plan = plan();
+    let fault = |plan: &Plan, to: &str| {
+        let crossings = vec![crossing("eth0", false)];
+        let end = dropped("NEIGH_FAILED", "neigh_invalidate");
+        kind_and_fault(plan, &packet("10.0.0.9:4000", to, crossings, end)).1
+    };
+    let silent = |address: &str| Fault::Neighbour {
+        address: address.parse().unwrap(),
+        interface: "cni0".to_owned(),
+    };
+    // A pod behind the bridge, and no host at all.
+    for to in ["10.244.0.2", "10.244.0.77"] {
+        assert_eq!(fault(&plan, &format!("{to}:80")), Some(silent(to)));
+    }
+    plan.namespaces[1].links[1].addresses = vec!["10.244.0.77/32".parse().unwrap()];
+    let unconnected = Fault::UnconnectedNeighbour {
+        address: "10.244.0.77".parse().unwrap(),
+        bridge: "cni0".to_owned(),
+        owner: InterfaceName::new("router", "node-1b"),
+    };
+    assert_eq!(fault(&plan, "10.244.0.77:80"), Some(unconnected));
+}
+
+#[test]
 fn bridge_port_settings_name_their_ports() {
     let mut plan = plan();
     let drop = |function| {

@@ -1,6 +1,51 @@
 //! Tests which route or routing rule is at fault.
 
 use super::*;
+use crate::state::route_lookup::{RouteQuery, Transport};
+
+#[test]
+fn routing_rule_selects_by_protocol_and_ports() {
+    let mut plan = plan();
+    node(&mut plan)
+        .routes
+        .push(route("10.20.0.0/16", RouteKind::Blackhole, Some(100)));
+    let to_port = |plan: &Plan, destination_port| {
+        let lab = LabState::new(plan, None);
+        let query = RouteQuery {
+            source: "10.0.0.9".parse().unwrap(),
+            destination: "10.20.0.5".parse().unwrap(),
+            mark: 0,
+            ingress: "eth0",
+            transport: Transport {
+                protocol: Some(6),
+                source_port: 4000,
+                destination_port,
+            },
+        };
+        let lookup = RouteLookup::new(&lab.planned(NODE).unwrap().network, query);
+        matches!(lookup.decision, RouteDecision::Refusal { .. })
+    };
+    let selecting = RoutingRule {
+        ip_protocol: Some(6),
+        destination_ports: Some((80, 90)),
+        ..rule(50, RoutingAction::Table(100))
+    };
+    node(&mut plan).routing_rules = vec![selecting.clone()];
+    assert!(to_port(&plan, 85));
+    assert!(!to_port(&plan, 91));
+    let of_udp = RoutingRule {
+        ip_protocol: Some(17),
+        ..selecting.clone()
+    };
+    node(&mut plan).routing_rules = vec![of_udp];
+    assert!(!to_port(&plan, 85));
+    let of_user = RoutingRule {
+        other_conditions: true,
+        ..selecting
+    };
+    node(&mut plan).routing_rules = vec![of_user];
+    assert!(!to_port(&plan, 85));
+}
 use crate::state::NamespaceState;
 
 #[test]

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use ipnetwork::IpNetwork;
 
-use super::super::network::{device_arguments, forwarding_command, network_text};
+use super::super::network::{
+    device_arguments, forwarding_command, network_text, port_state_command,
+};
 use crate::delta::difference;
 use svclab_model::plan::{
-    Forwarding, Link, LinkKind, MultipathRoute, Namespace, Neighbour, PortSettings, Route,
-    RoutingRule,
+    Forwarding, Link, LinkKind, Namespace, Neighbour, PortSettings, Route, RoutingRule,
 };
 
 /// Returns the commands for changed sysctls. The last value of a sysctl applies. A sysctl without a
@@ -107,27 +108,38 @@ fn changed_link(old: &Link, new: &Link) -> Vec<String> {
             None => format!("ip link set dev {name} nomaster"),
         });
     }
-    let settings = new.port.settings().into_iter().zip(old.port.settings());
-    let changed = settings.filter(|(new, old)| new != old);
+    let [before, after] = [old, new].map(|link| link.port.without_state().settings());
+    let changed = after.into_iter().zip(before);
+    let changed = changed.filter(|(new, old)| new != old);
     let changed = changed
-        .map(|((setting, is_on), _)| format!(" {setting} {}", if is_on { "on" } else { "off" }));
+        .map(|((setting, is_on), _)| format!(" {setting} {}", PortSettings::value(setting, is_on)));
     let changed: String = changed.collect();
     if !changed.is_empty() {
         lines.push(format!("bridge link set dev {name}{changed}"));
     }
     match new.mtu {
         Some(mtu) if old.mtu != new.mtu => lines.push(format!("ip link set dev {name} mtu {mtu}")),
-        None if old.mtu.is_some() => {
-            lines.push(format!(
-                "# set the MTU of {name} to the default of the kernel"
-            ));
-        }
+        None if old.mtu.is_some() => lines.push(match new.kind {
+            // Linux v6.12, `include/uapi/linux/if_ether.h`, `ETH_DATA_LEN`.
+            LinkKind::Veth { .. } | LinkKind::Dummy => {
+                format!("ip link set dev {name} mtu 1500")
+            }
+            LinkKind::Bridge | LinkKind::Vxlan { .. } => {
+                format!("# set the MTU of {name} to the default of the kernel")
+            }
+        }),
         _ => {}
     }
     lines.extend(address_changes(name, &old.addresses, &new.addresses));
     if old.down != new.down {
         let state = if new.down { "down" } else { "up" };
         lines.push(format!("ip link set dev {name} {state}"));
+    }
+    // The kernel enables the port of an interface that comes up, and changes no port that is down.
+    let forwards = old.down || old.port.forwarding;
+    if !new.down && forwards != new.port.forwarding {
+        let command = port_state_command(name, new.port.forwarding);
+        lines.push(format!("bridge {command}"));
     }
     lines
 }
@@ -174,21 +186,19 @@ fn forwarding_commands(old: &[Forwarding], new: &[Forwarding]) -> Vec<String> {
 /// Returns the commands for changed routing rules and routes.
 pub(super) fn route_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
     let mut lines = Vec::new();
-    let rules = |verb: &str, rules: Vec<RoutingRule>| -> Vec<String> {
+    let rules = |verb: &str, of: &[RoutingRule], without: &[RoutingRule]| -> Vec<String> {
         let render = |rule: RoutingRule| {
             let family = if rule.v6 { " -6" } else { "" };
             format!("ip{family} rule {verb} {rule}")
         };
-        rules.into_iter().map(render).collect()
+        difference(of, without).into_iter().map(render).collect()
     };
-    lines.extend(rules(
-        "del",
-        difference(&old.routing_rules, &new.routing_rules),
-    ));
-    lines.extend(rules(
-        "add",
-        difference(&new.routing_rules, &old.routing_rules),
-    ));
+    let (old_removed, new_removed) = (&old.removed_routing_rules, &new.removed_routing_rules);
+    // Without rules in between, the node would lose packets.
+    lines.extend(rules("add", old_removed, new_removed));
+    lines.extend(rules("add", &new.routing_rules, &old.routing_rules));
+    lines.extend(rules("del", &old.routing_rules, &new.routing_rules));
+    lines.extend(rules("del", new_removed, old_removed));
     // A route that the kernel adds for an address is part of a plan only if the route was removed.
     let connected = |verb: &str, routes: Vec<(IpNetwork, String)>| -> Vec<String> {
         let render = |(to, dev): (IpNetwork, String)| {
@@ -204,32 +214,38 @@ pub(super) fn route_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
         "del",
         difference(&new.removed_routes, &old.removed_routes),
     ));
-    let added = difference(&new.routes, &old.routes);
-    let is_replaced = |route: &Route| {
-        added.iter().any(|other| {
-            (other.to, other.table, other.metric) == (route.to, route.table, route.metric)
-        })
-    };
-    let removed = difference(&old.routes, &new.routes);
-    let deleted = removed.iter().filter(|route| !is_replaced(route));
-    lines.extend(deleted.map(|route| format!("ip route del {}", route_arguments(route))));
-    let verb = |route: &Route| {
-        let mut removed = removed.iter();
-        let replaces = removed.any(|other| {
-            (other.to, other.table, other.metric) == (route.to, route.table, route.metric)
-        });
-        if replaces { "replace" } else { "add" }
-    };
-    let set = added.iter();
-    lines.extend(set.map(|route| format!("ip route {} {}", verb(route), route_arguments(route))));
-    let multipath = |verb: &str, routes: Vec<MultipathRoute>| -> Vec<String> {
-        let render = |route: MultipathRoute| format!("ip route {verb} {route}");
-        routes.into_iter().map(render).collect()
-    };
-    let (old, new) = (&old.multipath_routes, &new.multipath_routes);
-    lines.extend(multipath("del", difference(old, new)));
-    lines.extend(multipath("add", difference(new, old)));
+    let (removed, added) = (routes_without(old, new), routes_without(new, old));
+    let has = |routes: &[KeyedRoute], key| routes.iter().any(|(other, _)| *other == key);
+    let deleted = removed.iter().filter(|(key, _)| !has(&added, *key));
+    lines.extend(deleted.map(|(_, route)| format!("ip route del {route}")));
+    // The kernel refuses to add a second route with the same destination, table and metric.
+    lines.extend(added.iter().map(|(key, route)| {
+        let replaces = has(&removed, *key);
+        let verb = if replaces { "replace" } else { "add" };
+        format!("ip route {verb} {route}")
+    }));
     lines
+}
+
+/// Arguments of `ip route` for a route, with what identifies it: destination, table and metric.
+type KeyedRoute = ((IpNetwork, Option<u32>, Option<u32>), String);
+
+/// Returns the routes of a namespace that another one lacks.
+fn routes_without(of: &Namespace, without: &Namespace) -> Vec<KeyedRoute> {
+    let single = difference(&of.routes, &without.routes).into_iter();
+    // Metric of an IPv6 route without one (Linux v6.12, `include/uapi/linux/ipv6_route.h`,
+    // `IP6_RT_PRIO_USER`).
+    let metric = |to: IpNetwork, own: Option<u32>| own.or(to.is_ipv6().then_some(1024));
+    let single = single.map(|route| {
+        let key = (route.to, route.table, metric(route.to, route.metric));
+        (key, route_arguments(&route))
+    });
+    let several = difference(&of.multipath_routes, &without.multipath_routes).into_iter();
+    let several = several.map(|route| {
+        let key = (route.to, route.table, metric(route.to, route.metric));
+        (key, route.to_string())
+    });
+    single.chain(several).collect()
 }
 
 /// Formats a route for `ip route`, which rejects host bits in the destination.

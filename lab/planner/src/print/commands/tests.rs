@@ -148,16 +148,8 @@ fn commands_of_network_match_snapshot() {
             route("10.2.0.0/16", None, RouteKind::Blackhole),
         ],
         routing_rules: vec![RoutingRule {
-            priority: 100,
-            v6: false,
-            inverted: false,
             from: Some(parse("10.244.1.0/24")),
-            to: None,
-            mark: None,
-            input_interface: None,
-            output_interface: None,
-            suppress_prefix_length: None,
-            action: RoutingAction::Table(7),
+            ..RoutingRule::new(false, 100, RoutingAction::Table(7))
         }],
         neighbours: vec![neighbour("0a:58:00:00:00:99")],
         forwarding: vec![forwarding("192.0.2.1")],

@@ -46,6 +46,31 @@ impl HardwareAddresses {
     }
 }
 
+/// Whether a dump is that of a lab with the same interfaces: at least one has the link-layer address
+/// that labs give it.
+fn is_of_lab(node: &Namespace, dump: &NodeDump) -> bool {
+    let mut own = node.links.iter();
+    own.any(|link| {
+        let derived = Mac::from_names(&node.name, &link.name);
+        dumped_mac(dump, &link.name) == Some(derived)
+    })
+}
+
+fn dumped_mac(dump: &NodeDump, link: &str) -> Option<Mac> {
+    let link = dump.links.as_ref()?.get(link)?;
+    link.mac.as_deref()?.parse().ok()
+}
+
+/// Gives the interfaces of a node the link-layer addresses of the dump of a lab: the other hosts
+/// still know the addresses that labs give them.
+pub(in crate::replay) fn keep_hardware_addresses(namespace: &mut Namespace, dump: &NodeDump) {
+    if is_of_lab(namespace, dump) {
+        for link in &mut namespace.links {
+            link.mac = dumped_mac(dump, &link.name).unwrap_or(link.mac);
+        }
+    }
+}
+
 /// Translation of the link-layer addresses of a dumped node.
 pub(super) struct Translator<'a> {
     node: &'a Namespace,
@@ -91,27 +116,26 @@ impl<'a> Translator<'a> {
                 .map(|known| (known.address, known.mac)),
         );
         planned.extend(node.links.iter().flat_map(addresses));
-        let dumped_mac = |name: &str| {
-            let link = dump.links.as_ref()?.get(name)?;
-            link.mac.as_deref()?.parse::<Mac>().ok()
-        };
-        let mut own = node.links.iter();
         Self {
             node,
             known,
             planned,
             macs: links().map(|link| link.mac).collect(),
-            is_of_lab: own.any(|link| {
-                let derived = Mac::from_names(&node.name, &link.name);
-                link.mac == derived && dumped_mac(&link.name) == Some(derived)
-            }),
+            is_of_lab: is_of_lab(node, dump),
         }
+    }
+
+    /// Whether an interface with this address may have this link-layer address: no dump shows
+    /// another one.
+    pub(super) fn may_have(&self, address: IpAddr, mac: Mac) -> bool {
+        let proofs = self.known.0.get(&address);
+        proofs.is_none_or(|macs| macs.contains(&mac))
     }
 
     /// Returns the link-layer address in the plan of the interface with a dumped address. `None` if
     /// the dumps do not show the interface, or the plan does not have it.
     pub(super) fn translate(&self, mac: Mac) -> Option<Mac> {
-        if self.macs.contains(&mac) || mac == Mac::ZERO || mac.is_group() {
+        if self.is_of_lab || self.macs.contains(&mac) || mac == Mac::ZERO || mac.is_group() {
             return Some(mac);
         }
         let mut owners = self.known.0.iter().filter(|(_, macs)| macs.contains(&mac));
@@ -120,6 +144,9 @@ impl<'a> Translator<'a> {
 
     /// Returns what a neighbour of a dumped entry is in the plan.
     pub(super) fn neighbour(&self, address: IpAddr, dev: &str, mac: Mac) -> Meaning {
+        if self.is_of_lab {
+            return Meaning::Known(mac);
+        }
         let mut neighbours = self.node.neighbours.iter();
         let planned = neighbours.find(|one| one.address == address && one.dev == dev);
         let Some(planned) = planned.map(|neighbour| neighbour.mac) else {
@@ -132,7 +159,6 @@ impl<'a> Translator<'a> {
             (_, Some(macs)) if is_proven(macs) => Meaning::Known(planned),
             (Some(other), _) => Meaning::Known(other),
             (None, Some(_)) => Meaning::Known(mac),
-            (None, None) if self.is_of_lab => Meaning::Known(mac),
             (None, None) => Meaning::Unknown,
         }
     }

@@ -13,6 +13,7 @@ mod tests;
 mod tunnels;
 
 pub use hardware::HardwareAddresses;
+pub(super) use hardware::keep_hardware_addresses;
 pub(super) use ports::pods_behind_ports;
 
 use std::fmt::Display;

@@ -57,9 +57,25 @@ pub(super) fn replay_ports(namespace: &mut Namespace, dump: &NodeDump, report: &
         return;
     };
     let mut replayed = 0_usize;
+    // The kernel disables such ports itself (Linux v6.12, `net/bridge/br_if.c`,
+    // `br_port_carrier_check`, and `net/bridge/br_stp_if.c`, `br_stp_disable_bridge`).
+    let is_without_link = |name: &str| {
+        let links = dump.links.as_ref();
+        let is_off = |link: &Dumped| !link.has_flag("UP") || link.has_flag("NO-CARRIER");
+        let link = links.and_then(|links| links.get(name));
+        let bridge = link.and_then(|link| links?.get(link.attributes.get("master")?));
+        link.is_some_and(is_off) || bridge.is_some_and(|bridge| !bridge.has_flag("UP"))
+    };
+    let planned = |name: &str, port: &Port| {
+        let settings = planned_settings(port);
+        PortSettings {
+            forwarding: settings.forwarding || is_without_link(name),
+            ..settings
+        }
+    };
     for link in &mut namespace.links {
         if let Some(port) = ports.get(&link.name).filter(|_| link.bridge.is_some()) {
-            link.port = planned_settings(port);
+            link.port = planned(&link.name, port);
             replayed += 1;
         }
     }
@@ -73,18 +89,17 @@ pub(super) fn replay_ports(namespace: &mut Namespace, dump: &NodeDump, report: &
         .map(|link| link.name.clone())
         .collect();
     for (bridge, unbuilt) in unbuilt_ports(&ports, &names) {
-        replay_unbuilt_ports(namespace, bridge, &unbuilt, &ports, report);
+        let unbuilt = unbuilt.into_iter();
+        let unbuilt = unbuilt.map(|(name, port)| (name, planned(name, port)));
+        replay_unbuilt_ports(
+            namespace,
+            bridge,
+            &unbuilt.collect::<Vec<_>>(),
+            &ports,
+            report,
+        );
     }
-    // The kernel disables such ports itself (Linux v6.12, `net/bridge/br_if.c`,
-    // `br_port_carrier_check`, and `net/bridge/br_stp_if.c`, `br_stp_disable_bridge`).
-    let is_without_link = |name: &str| {
-        let links = dump.links.as_ref();
-        let is_off = |link: &Dumped| !link.has_flag("UP") || link.has_flag("NO-CARRIER");
-        let link = links.and_then(|links| links.get(name));
-        let bridge = link.and_then(|link| links?.get(link.attributes.get("master")?));
-        link.is_some_and(is_off) || bridge.is_some_and(|bridge| !bridge.has_flag("UP"))
-    };
-    report_unsupported(&ports, is_without_link, report);
+    report_unsupported(&ports, report);
 }
 
 /// Returns the ports that the plan does not have, by bridge.
@@ -106,18 +121,14 @@ fn unbuilt_ports<'p>(
 fn replay_unbuilt_ports(
     namespace: &mut Namespace,
     bridge: &str,
-    unbuilt: &[(&str, &Port)],
+    unbuilt: &[(&str, PortSettings)],
     ports: &Ports,
     report: &mut ReplayReport,
 ) {
-    let settings: Vec<PortSettings> = unbuilt
-        .iter()
-        .map(|(_, port)| planned_settings(port))
-        .collect();
-    let Some(first) = settings.first() else {
+    let Some((_, first)) = unbuilt.first() else {
         return;
     };
-    if settings.iter().all(|each| each == first) {
+    if unbuilt.iter().all(|(_, settings)| settings == first) {
         let links = namespace.links.iter_mut();
         let is_simulated = |link: &&mut Link| {
             link.bridge.as_deref() == Some(bridge) && !ports.contains_key(&link.name)
@@ -136,7 +147,7 @@ fn replay_unbuilt_ports(
         return;
     }
     let mut ports_by_settings: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for ((name, _), settings) in unbuilt.iter().zip(&settings) {
+    for (name, settings) in unbuilt {
         if !settings.is_default() {
             let ports = ports_by_settings.entry(settings.to_string()).or_default();
             ports.push((*name).to_owned());
@@ -159,33 +170,27 @@ fn replay_unbuilt_ports(
 fn planned_settings(port: &Port) -> PortSettings {
     let mut settings = PortSettings::default();
     for (name, _) in settings.settings() {
-        settings.set(name, port.is_on(name));
+        let is_on = port.setting(name) == PortSettings::value(name, true);
+        settings.set(name, is_on);
     }
     settings
 }
 
 /// Reports settings that a plan does not support.
-fn report_unsupported(
-    ports: &Ports,
-    is_without_link: impl Fn(&str) -> bool,
-    report: &mut ReplayReport,
-) {
+fn report_unsupported(ports: &Ports, report: &mut ReplayReport) {
     let supported = PortSettings::default().settings();
     let is_supported = |setting: &str| supported.iter().any(|(known, _)| *known == setting);
     let mut ports_by_setting: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for (name, port) in ports {
         for (setting, value) in port.changed_settings() {
-            let is_kernels_own = setting == "state" && is_without_link(name);
-            if !is_supported(setting) && !is_kernels_own {
+            if !is_supported(setting) {
                 let ports = ports_by_setting.entry((setting, value)).or_default();
                 ports.push(name.clone());
             }
         }
     }
     for ((setting, value), ports) in ports_by_setting {
-        let affects = if setting == "state" {
-            "frames through the port are dropped on the node, but not in the lab"
-        } else if RESOLUTION_SETTINGS.contains(&setting) {
+        let affects = if RESOLUTION_SETTINGS.contains(&setting) {
             "address resolution through the port may fail on the node, but not in the lab"
         } else {
             "frames through the port may be forwarded differently on the node"

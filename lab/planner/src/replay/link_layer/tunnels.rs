@@ -166,12 +166,12 @@ fn peers(namespace: &Namespace, dev: &str) -> Vec<Peer> {
     neighbours.map(to_peer).collect()
 }
 
-/// Returns the peers' link-layer addresses in the plan by those in the dump. An address that a
-/// neighbour and a forwarding entry agree about is certain. Of two that disagree, the forwarding
 /// Function that returns the dumped addresses that may be those of a peer.
 type Candidates<'a> = dyn Fn(&Peer) -> Vec<Mac> + 'a;
 
-/// entry counts, because the neighbour may belong to another node.
+/// Returns the peers' link-layer addresses in the plan by those in the dump. An address that a
+/// neighbour and a forwarding entry agree about is certain, unless a dump shows another one. Of two
+/// that disagree, the forwarding entry counts, because the neighbour may belong to another node.
 fn match_peers(
     peers: &[Peer],
     neighbours: &[(IpAddr, Mac)],
@@ -203,7 +203,7 @@ fn match_peers(
     for candidates in sources {
         for peer in peers {
             let mut free = candidates(peer);
-            free.retain(|mac| !names.contains_key(mac));
+            free.retain(|mac| !names.contains_key(mac) && translator.may_have(peer.address, *mac));
             let is_named = names.values().any(|mac| *mac == peer.mac);
             if let ([mac], false) = (free.as_slice(), is_named) {
                 names.insert(*mac, peer.mac);

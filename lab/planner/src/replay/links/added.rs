@@ -18,6 +18,13 @@ use svclab_ruleset::link::kind::LinkDetails;
 /// Prefix of namespaces behind interfaces with an unknown peer.
 const UNKNOWN_PEER_PREFIX: &str = "beyond";
 
+/// Whether a namespace stands for the unknown other end of a dumped veth interface.
+#[must_use]
+pub fn is_unknown_peer(namespace: &str) -> bool {
+    let rest = namespace.strip_prefix(UNKNOWN_PEER_PREFIX);
+    rest.is_some_and(|rest| rest.starts_with('/'))
+}
+
 /// Interface in such a namespace.
 const PEER_INTERFACE: &str = "eth0";
 

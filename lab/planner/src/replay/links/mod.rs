@@ -5,6 +5,7 @@ mod added;
 mod matching;
 mod other_ends;
 
+pub use added::is_unknown_peer;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnetwork::IpNetwork;

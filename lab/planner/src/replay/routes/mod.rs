@@ -11,7 +11,7 @@ use ipnetwork::IpNetwork;
 
 use super::report::{ReplayReport, count_noun, join_words, list_names};
 use next_hops::{next_hop_neighbours, reach_next_hops};
-use rules::{list_missing_rules, plan_routing_rules};
+use rules::plan_routing_rules;
 use settings::{check_selectors, list_settings};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Link, MultipathRoute, Namespace, NextHop, Plan, Route, RouteKind};
@@ -115,22 +115,28 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
         .filter_map(|route| Some((route.via?, route.dev.as_str())));
     let hops = hops.chain(ways.filter_map(|way| Some((way.via?, way.dev.as_str()))));
     let neighbours = next_hop_neighbours(plan, node, dump, hops, report);
-    let policy = plan_routing_rules(dump, &mut omitted);
-    list_missing_rules(dump, report);
-    let rules = policy.len();
+    let policy = plan_routing_rules(dump, &mut omitted, report);
+    let (added, removed) = (policy.added.len(), policy.removed.len());
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
         namespace.routes = kept;
         namespace.multipath_routes = multipath_routes;
         namespace.removed_routes = removed_routes;
         namespace.neighbours.extend(neighbours);
-        namespace.routing_rules = policy;
+        namespace.routing_rules = policy.added;
+        namespace.removed_routing_rules = policy.removed;
     }
     if !dump.routes.is_empty() {
         let routes = count_noun(count, "route", "routes");
         report.add_replayed(format!("{routes} other than the kernel's own"));
     }
-    if rules > 0 {
-        report.add_replayed(count_noun(rules, "routing rule", "routing rules"));
+    for (rules, kind) in [(added, ""), (removed, "removed ")] {
+        if rules > 0 {
+            let (one, several) = (
+                format!("{kind}routing rule"),
+                format!("{kind}routing rules"),
+            );
+            report.add_replayed(count_noun(rules, &one, &several));
+        }
     }
     let mut reasons: Vec<&'static str> = omitted.iter().map(|(_, reason)| *reason).collect();
     reasons.sort_unstable();

@@ -9,61 +9,53 @@ use svclab_model::plan::{RoutingAction, RoutingRule};
 use svclab_ruleset::Family;
 use svclab_ruleset::route::rule::PolicyRule as DumpedRule;
 
-/// Priorities and tables of the kernel's own routing rules. IPv6 has no table `default`.
-const KERNEL_RULES: [(u32, &str); 3] = [(0, "local"), (32766, "main"), (32767, "default")];
-
-/// Attributes of the kernel's own routing rules.
-const KERNEL_RULE_ATTRIBUTES: [&str; 4] = ["from", "lookup", "proto", "protocol"];
-
-/// Whether a rule is one of the kernel's: a rule with a condition is not.
-fn is_rule(rule: &DumpedRule, (priority, table): (u32, &str)) -> bool {
-    let attributes = &rule.attributes;
-    let mut names = attributes.0.iter().map(|attribute| &*attribute.name);
-    rule.priority == priority
-        && !rule.inverted
-        && attributes.get("lookup") == Some(table)
-        && matches!(attributes.get("from"), None | Some("all"))
-        && names.all(|name| KERNEL_RULE_ATTRIBUTES.contains(&name))
+/// Routing rules of a dumped node, as a plan has them.
+#[derive(Default)]
+pub(super) struct PlannedRules {
+    /// Rules other than the kernel's own.
+    pub(super) added: Vec<RoutingRule>,
+    /// Rules of the kernel that somebody has deleted.
+    pub(super) removed: Vec<RoutingRule>,
 }
 
-/// Lists the kernel's own routing rules that somebody has removed.
-pub(super) fn list_missing_rules(dump: &NodeDump, report: &mut ReplayReport) {
-    for (ip, dumped) in &dump.routing_rules {
-        let own = match ip {
-            Family::V4 => &KERNEL_RULES[..],
-            Family::V6 => &KERNEL_RULES[..2],
-        };
-        let missing = own
-            .iter()
-            .filter(|own| !dumped.is_empty() && !dumped.iter().any(|rule| is_rule(rule, **own)));
-        for (priority, table) in missing {
-            report.add_omitted(
-                format!("the missing {ip} routing rule `{priority}: from all lookup {table}`"),
-                "svclab does not remove the kernel's own routing rules",
-                "packets take another route in the lab",
-            );
-        }
-    }
-}
-
-/// Returns the routing rules, except the kernel's own three.
+/// Returns the routing rules. Output without any rule of the kernel does not tell whether these
+/// were deleted: the program may have printed a part of the rules only.
 pub(super) fn plan_routing_rules(
     dump: &NodeDump,
     omitted: &mut Vec<(String, &'static str)>,
-) -> Vec<RoutingRule> {
-    let mut rules = Vec::new();
+    report: &mut ReplayReport,
+) -> PlannedRules {
+    let mut planned = PlannedRules::default();
     for (ip, dumped) in &dump.routing_rules {
+        let is_of_family = |rule: &RoutingRule| rule.v6 == (*ip == Family::V6);
+        let (mut kept, mut removed): (Vec<_>, Vec<_>) = (
+            Vec::new(),
+            RoutingRule::kernel_rules().filter(is_of_family).collect(),
+        );
         for rule in dumped {
-            if KERNEL_RULES.iter().any(|own| is_rule(rule, *own)) {
-                continue;
-            }
             match plan_routing_rule(*ip, rule, dump) {
-                Ok(rule) => rules.push(rule),
+                Ok(rule) if removed.contains(&rule) => {
+                    removed.retain(|own| *own != rule);
+                    kept.push(rule);
+                }
+                Ok(rule) if kept.contains(&rule) => {}
+                Ok(rule) => planned.added.push(rule),
                 Err(reason) => omitted.push((join_words(&rule.source_text), reason)),
             }
         }
+        if !kept.is_empty() {
+            planned.removed.extend(removed);
+        } else if !dumped.is_empty() {
+            for rule in removed {
+                report.add_omitted(
+                    format!("the missing {ip} routing rule `{rule}`"),
+                    "the output has none of the kernel's own rules and may be incomplete",
+                    "packets take another route in the lab",
+                );
+            }
+        }
     }
-    rules
+    planned
 }
 
 /// Table of the rule that the kernel adds with the first VRF (iproute2 6.1, `ip/iprule.c`,
@@ -71,12 +63,15 @@ pub(super) fn plan_routing_rules(
 const VRF_TABLE: &str = "[l3mdev-table]";
 
 /// Attributes of routing rules that svclab supports.
-const SUPPORTED_ATTRIBUTES: [&str; 14] = [
+const SUPPORTED_ATTRIBUTES: [&str; 17] = [
     "from",
     "to",
     "fwmark",
     "iif",
     "oif",
+    "ipproto",
+    "sport",
+    "dport",
     "lookup",
     "table",
     "suppress_prefixlength",
@@ -101,7 +96,8 @@ pub(in crate::replay) fn plan_routing_rule(
         .any(|attribute| is_unsupported(&attribute.name))
     {
         return Err(
-            "svclab supports only sources, destinations, marks and interfaces in routing rules",
+            "svclab supports only sources, destinations, marks, interfaces, protocols and ports in \
+             routing rules",
         );
     }
     let network = |name: &str| match attributes.get(name) {
@@ -114,6 +110,18 @@ pub(in crate::replay) fn plan_routing_rule(
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
+    };
+    let ip_protocol = match attributes.get("ipproto") {
+        None => None,
+        Some(text) => Some(protocol_number(text).ok_or("its `ipproto` is not a protocol")?),
+    };
+    let ports = |name: &str| match attributes.get(name) {
+        None => Ok(None),
+        Some(text) => {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            let range = first.parse().ok().zip(last.parse().ok());
+            range.map(Some).ok_or("its ports are not numbers")
+        }
     };
     let mark = match attributes.get("fwmark") {
         None => None,
@@ -138,17 +146,30 @@ pub(in crate::replay) fn plan_routing_rule(
         RoutingAction::Table(table_number(name, dump))
     };
     Ok(RoutingRule {
-        priority: rule.priority,
-        v6: ip == Family::V6,
         inverted: rule.inverted,
         from: network("from")?,
         to: network("to")?,
         mark,
         input_interface: attributes.get("iif").map(str::to_owned),
         output_interface: attributes.get("oif").map(str::to_owned),
+        ip_protocol,
+        source_ports: ports("sport")?,
+        destination_ports: ports("dport")?,
         suppress_prefix_length: attributes
             .get("suppress_prefixlength")
             .and_then(|text| text.parse().ok()),
-        action,
+        ..RoutingRule::new(ip == Family::V6, rule.priority, action)
     })
+}
+
+/// Returns the number of an IP protocol. `ip` prints the names of `/etc/protocols`.
+fn protocol_number(text: &str) -> Option<u8> {
+    match text {
+        "icmp" => Some(1),
+        "tcp" => Some(6),
+        "udp" => Some(17),
+        "ipv6-icmp" => Some(58),
+        "sctp" => Some(132),
+        _ => text.parse().ok(),
+    }
 }

@@ -1,6 +1,7 @@
 //! Tests which next hops and routing rules of a dump exist in the lab.
 
 use super::*;
+use svclab_model::plan::RoutingRule;
 
 #[test]
 fn next_hop_that_did_not_reply_has_no_neighbour() {
@@ -42,28 +43,39 @@ fn next_hop_without_route_to_it_is_on_link() {
 }
 
 #[test]
-fn missing_routing_rules_of_the_kernel_are_listed() {
-    let omitted = |rules: &str| {
+fn missing_routing_rules_of_the_kernel_are_removed() {
+    let replay = |rules: &str| {
         let dump = parse_files(&[
             ("ip-rule", rules),
             ("ip-6-rule", "0:\tfrom all lookup local\n"),
         ]);
-        let report = replace(&mut plan_with_node(), "node-1", &dump);
+        let mut plan = plan_with_node();
+        let report = replace(&mut plan, "node-1", &dump);
+        let node = plan.namespace("node-1").unwrap();
+        let text = |rules: &[RoutingRule]| -> Vec<String> {
+            rules.iter().map(ToString::to_string).collect()
+        };
         let omitted = report.omitted.iter().map(|item| item.description.clone());
-        omitted.collect::<Vec<_>>()
+        (
+            text(&node.routing_rules),
+            text(&node.removed_routing_rules),
+            omitted.collect::<Vec<_>>(),
+        )
     };
-    let moved = "32766:\tfrom all lookup main\n32767:\tfrom all lookup default\n";
-    assert_eq!(
-        omitted(&format!("100:\tfrom all lookup local\n{moved}")),
-        [
-            "the missing IPv4 routing rule `0: from all lookup local`",
-            "the missing IPv6 routing rule `32766: from all lookup main`",
-        ]
-    );
-    assert_eq!(
-        omitted(&format!("0:\tfrom all lookup local\n{moved}")),
-        ["the missing IPv6 routing rule `32766: from all lookup main`"]
-    );
+    let kernels = "32766:\tfrom all lookup main\n32767:\tfrom all lookup default\n";
+    let main = "priority 32766 from all lookup main";
+    // Cilium moves the rule for local addresses.
+    let (added, removed, omitted) = replay(&format!("100:\tfrom all lookup local\n{kernels}"));
+    assert_eq!(added, ["priority 100 from all lookup local"]);
+    assert_eq!(removed, ["priority 0 from all lookup local", main]);
+    assert!(omitted.is_empty());
+    let (added, removed, _) = replay(&format!("0:\tfrom all lookup local\n{kernels}"));
+    assert_eq!((added, removed), (Vec::new(), vec![main.to_owned()]));
+    // Output of `ip rule list lookup 100`.
+    let (added, removed, omitted) = replay("100:\tfrom all lookup 100\n");
+    assert_eq!((added.len(), removed), (1, vec![main.to_owned()]));
+    assert_eq!(omitted.len(), 3);
+    insta::assert_snapshot!(omitted[0], @"the missing IPv4 routing rule `priority 0 from all lookup local`");
 }
 
 #[test]
@@ -71,9 +83,10 @@ fn restricted_rule_at_priority_of_the_kernel_is_built() {
     let replay = |rule: &str| {
         let rules = format!("0:\tfrom all lookup local\n{rule}32767:\tfrom all lookup default\n");
         let mut plan = plan_with_node();
-        let report = replace(&mut plan, "node-1", &parse_files(&[("ip-rule", &rules)]));
+        let _ = replace(&mut plan, "node-1", &parse_files(&[("ip-rule", &rules)]));
         let node = plan.namespace("node-1").unwrap();
-        (node.routing_rules.len(), report.omitted.len())
+        let removed = &node.removed_routing_rules;
+        (node.routing_rules.len(), removed.len())
     };
     assert_eq!(replay("32766:\tfrom all lookup main\n"), (0, 0));
     for rule in [
