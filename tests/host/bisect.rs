@@ -1,6 +1,8 @@
 //! Checks that `svclab bisect` finds planted culprits among a thousand harmless differences, by
 //! packets only.
 
+use std::collections::BTreeMap;
+
 use svclab_experiment::bisect::{Bisection, Pair, Task, Unexamined, find, parallel_labs};
 use svclab_runner::kernel::Host;
 use svclab_test_support::planted::{
@@ -18,17 +20,12 @@ fn find_culprits(planted: &Planted) -> Bisection {
         bad_name: "bad".to_owned(),
         base: None,
         probe: None,
+        draws: BTreeMap::new(),
         assumed: Vec::new(),
     };
     block_on(async {
         let agent = Host::with_agent(agent()).start().await.expect("an agent");
-        let found = find(
-            &task,
-            &agent,
-            parallel_labs(&task, u64::MAX),
-            &mut |_, _| {},
-        )
-        .await;
+        let found = find(&task, &agent, parallel_labs(&task, u64::MAX), &mut |_| {}).await;
         found.unwrap_or_else(|error| panic!("{error}"))
     })
 }
@@ -59,13 +56,13 @@ fn check_culprit(culprit: Culprit, seed: u64) {
     planted.culprits.sort();
     let context = || format!("{culprit:?}, seed {seed}: {found:#?}");
     assert_eq!(
-        difference_texts(&found.breaks),
+        difference_texts(&found.finding.breaks),
         planted.culprits,
         "{}",
         context()
     );
     // Of two culprits that act only together, removing either fixes the symptom.
-    let cures = difference_texts(&found.fixes);
+    let cures = difference_texts(&found.finding.fixes);
     assert_eq!(cures.len(), 1, "{}", context());
     assert!(planted.culprits.contains(&cures[0]), "{}", context());
     if culprit.size() == 1 {
@@ -121,8 +118,8 @@ fn bisect_rule_that_remembers_addresses_is_found() {
     };
     let found = find_culprits(&planted);
     let culprits = [
-        difference_texts(&found.breaks),
-        difference_texts(&found.fixes),
+        difference_texts(&found.finding.breaks),
+        difference_texts(&found.finding.fixes),
     ];
     let is_culprit = |texts: &Vec<String>| texts.len() == 1 && texts[0].contains("--set");
     assert!(culprits.iter().all(is_culprit), "{found:#?}");

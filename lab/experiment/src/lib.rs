@@ -7,6 +7,7 @@
 mod bench;
 pub mod bisect;
 mod comparison;
+mod draws;
 mod idle_labs;
 mod statistics;
 mod trial;
@@ -17,6 +18,7 @@ use svclab_rules::kube_proxy::KubeProxy;
 use svclab_scenario::lab::LabSpec;
 
 pub use bench::LabOrigin;
+pub use draws::affinity_runs;
 pub use trial::{ConnectionOutcome, OutcomeCount};
 
 /// Progress of an experiment with several cases.

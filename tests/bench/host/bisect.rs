@@ -3,6 +3,7 @@
 //! host; the target is 5 s. `cargo bench --bench bisect -- N` plants N culprits of each kind
 //! (default 3).
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
@@ -46,24 +47,20 @@ fn main() {
                 bad_name: "bad".to_owned(),
                 base: None,
                 probe: None,
+                draws: BTreeMap::new(),
             };
             let begun = Instant::now();
             let found = runtime.block_on(async {
                 let agent = Host::with_agent(agent());
                 let agent = agent.start().await.expect("an agent");
-                find(
-                    &task,
-                    &agent,
-                    parallel_labs(&task, u64::MAX),
-                    &mut |_, _| {},
-                )
-                .await
-                .expect("an answer")
+                find(&task, &agent, parallel_labs(&task, u64::MAX), &mut |_| {})
+                    .await
+                    .expect("an answer")
             });
             took.push(begun.elapsed());
             trials = trials.max(found.trials.len());
-            differences = differences.max(found.differences);
-            let breaks = found.breaks.iter().flatten();
+            differences = differences.max(found.finding.differences);
+            let breaks = found.finding.breaks.iter().flatten();
             let mut named: Vec<String> = breaks
                 .filter_map(|difference| difference.bad.clone().or(difference.good.clone()))
                 .collect();

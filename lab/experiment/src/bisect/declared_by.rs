@@ -19,7 +19,9 @@ pub fn find_declarations(
     bad: &Prepared,
     found: &Bisection,
 ) -> Vec<DeclaredBy> {
-    let both = found.breaks.iter().chain(&found.fixes);
+    let both = found
+        .findings()
+        .flat_map(|finding| finding.breaks.iter().chain(&finding.fixes));
     let targets: Vec<&Difference> = both.flatten().collect();
     let is_cause = |diff: &DocumentDiff| -> Option<bool> {
         let case = good.case.with_diff(&bad.case, diff)?;

@@ -27,16 +27,16 @@ pub struct Bisection {
     pub base: Option<BaseCase>,
     /// Kernel release.
     pub kernel: String,
-    /// Probe result that separates good from bad.
-    pub symptom: SymptomReport,
-    /// Number of differences. Differences that depend on each other count as one.
-    pub differences: usize,
-    /// Minimal set of differences that turns good into bad. Each entry is one difference with all
-    /// differences that depend on it.
-    pub breaks: Vec<Vec<Difference>>,
-    /// Minimal set of differences that must be as in good for bad to become good. Entries are as in
-    /// `breaks`.
-    pub fixes: Vec<Vec<Difference>>,
+    /// Symptom and the differences that cause it.
+    #[serde(flatten)]
+    pub finding: SymptomFinding,
+    /// Symptoms that remain once the differences in `fixes` of all earlier findings are as in good.
+    /// Absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<SymptomFinding>,
+    /// Why symptoms may remain that were not examined. Absent if all were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unexamined: Option<String>,
     /// Lab fields and objects that each cause part of the found differences alone. Absent if the
     /// sides are dumps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -57,6 +57,29 @@ pub struct Bisection {
     pub error_per_million: u64,
     /// Duration of the bisection in milliseconds.
     pub duration_ms: u64,
+}
+
+impl Bisection {
+    /// Returns all findings, in the order in which they were found.
+    pub fn findings(&self) -> impl Iterator<Item = &SymptomFinding> {
+        std::iter::once(&self.finding).chain(&self.further)
+    }
+}
+
+/// Probe result that separates good from bad, and the differences that cause it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SymptomFinding {
+    /// Probe result that separates good from bad.
+    pub symptom: SymptomReport,
+    /// Number of differences. Differences that depend on each other count as one.
+    pub differences: usize,
+    /// Minimal set of differences that turns good into bad. Each entry is one difference with all
+    /// differences that depend on it.
+    pub breaks: Vec<Vec<Difference>>,
+    /// Minimal set of differences that must be as in good for bad to become good. Entries are as in
+    /// `breaks`.
+    pub fixes: Vec<Vec<Difference>>,
 }
 
 /// Lab or object with fields that differ between good and bad.
@@ -122,6 +145,8 @@ pub struct Trial {
     pub purpose: Purpose,
     /// Number of differences that were as in bad.
     pub as_bad: usize,
+    /// Number of differences of the search.
+    pub differences: usize,
     /// Origin of the trial's lab.
     pub lab_origin: LabOrigin,
     /// Outcomes of the probe.

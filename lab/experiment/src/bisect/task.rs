@@ -1,5 +1,7 @@
 //! Input of a bisection.
 
+use std::collections::BTreeMap;
+
 use super::document::BaseCase;
 use super::error::BisectError;
 use super::unexamined::Unexamined;
@@ -20,6 +22,9 @@ pub struct Task {
     pub base: Option<BaseCase>,
     /// Name of the probe to use; `None` allows any probe.
     pub probe: Option<String>,
+    /// Number of runs of probes that draw one endpoint per run: see
+    /// [`affinity_runs`](crate::affinity_runs).
+    pub draws: BTreeMap<String, u32>,
     /// Assumptions about the bad side, for messages.
     pub assumed: Vec<String>,
     /// Differences and state that no trial includes, for messages.

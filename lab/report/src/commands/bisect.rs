@@ -6,7 +6,7 @@ use crate::commands::verify::render_outcomes;
 use crate::text::terminal::TerminalWidth;
 use crate::text::{count, push_wrapped};
 use svclab_experiment::LabOrigin;
-use svclab_experiment::bisect::document::{Bisection, DeclaredBy, Purpose, Trial};
+use svclab_experiment::bisect::document::{Bisection, DeclaredBy, Purpose, SymptomFinding, Trial};
 use svclab_experiment::bisect::{Difference, TrialClass};
 
 /// Maximum width of a line.
@@ -20,46 +20,15 @@ pub fn render_text(found: &Bisection, width: TerminalWidth) -> String {
         format!(", both replacing {} of {}", over.node, over.case)
     });
     let _ = writeln!(text, "good  {}\nbad   {}{base}", found.good, found.bad);
-    let symptom = &found.symptom;
-    let _ = writeln!(
-        text,
-        "{}  {} → {}\n  good  {}\n  bad   {}",
-        symptom.probe,
-        symptom.from,
-        symptom.to,
-        render_outcomes(&symptom.good),
-        render_outcomes(&symptom.bad)
-    );
-    if !symptom.other_probes.is_empty() {
-        let _ = writeln!(
-            text,
-            "  other probes that differ: {}",
-            symptom.other_probes.join(", ")
-        );
+    push_finding(&mut text, &found.finding);
+    for finding in &found.further {
+        text.push_str("With the above as in good, another probe still differs.\n");
+        push_finding(&mut text, finding);
     }
-    text.push('\n');
-    if found.breaks == found.fixes {
-        let title = match found.breaks.len() {
-            1 => "1 of {n} is the culprit: adding it breaks good, removing it fixes bad",
-            _ => "Culprits among {n}: adding them breaks good, removing them fixes bad",
-        };
-        let title = title.replace("{n}", &describe_count(found.differences));
-        push_list(&mut text, &title, &found.breaks);
-    } else {
-        let total = describe_count(found.differences);
-        push_list(
-            &mut text,
-            &format!(
-                "Of {total}, adding {} breaks good",
-                demonstrative(found.breaks.len())
-            ),
-            &found.breaks,
-        );
-        push_list(
-            &mut text,
-            &format!("Removing {} fixes bad", demonstrative(found.fixes.len())),
-            &found.fixes,
-        );
+    if let Some(why) = &found.unexamined {
+        let more = format!("Other probes may still differ with the above as in good: {why}");
+        push_wrapped(&mut text, "", &more, width.limit(WIDTH));
+        text.push('\n');
     }
     if !found.declared_by.is_empty() {
         text.push_str(match found.declared_by.len() {
@@ -96,6 +65,51 @@ pub fn render_text(found: &Bisection, width: TerminalWidth) -> String {
     width.fit(text)
 }
 
+/// Renders a symptom and the differences that cause it.
+fn push_finding(text: &mut String, found: &SymptomFinding) {
+    let symptom = &found.symptom;
+    let _ = writeln!(
+        text,
+        "{}  {} → {}\n  good  {}\n  bad   {}",
+        symptom.probe,
+        symptom.from,
+        symptom.to,
+        render_outcomes(&symptom.good),
+        render_outcomes(&symptom.bad)
+    );
+    if !symptom.other_probes.is_empty() {
+        let _ = writeln!(
+            text,
+            "  other probes that differ: {}",
+            symptom.other_probes.join(", ")
+        );
+    }
+    text.push('\n');
+    if found.breaks == found.fixes {
+        let title = match found.breaks.len() {
+            1 => "1 of {n} is the culprit: adding it breaks good, removing it fixes bad",
+            _ => "Culprits among {n}: adding them breaks good, removing them fixes bad",
+        };
+        let title = title.replace("{n}", &describe_count(found.differences));
+        push_list(text, &title, &found.breaks);
+    } else {
+        let total = describe_count(found.differences);
+        push_list(
+            text,
+            &format!(
+                "Of {total}, adding {} breaks good",
+                demonstrative(found.breaks.len())
+            ),
+            &found.breaks,
+        );
+        push_list(
+            text,
+            &format!("Removing {} fixes bad", demonstrative(found.fixes.len())),
+            &found.fixes,
+        );
+    }
+}
+
 /// Renders all trials of a bisection, one per line.
 #[must_use]
 pub fn render_trials(found: &Bisection) -> String {
@@ -103,23 +117,19 @@ pub fn render_trials(found: &Bisection) -> String {
     let _ = writeln!(
         text,
         "{}, observed with {} on {}\n",
-        describe_count(found.differences),
-        found.symptom.probe,
+        describe_count(found.finding.differences),
+        list_probes(found),
         found.kernel
     );
     for (index, trial) in found.trials.iter().enumerate() {
-        let _ = writeln!(
-            text,
-            "{}",
-            render_trial(index + 1, trial, found.differences)
-        );
+        let _ = writeln!(text, "{}", render_trial(index + 1, trial));
     }
     text
 }
 
 /// Renders one trial as a line.
 #[must_use]
-pub fn render_trial(number: usize, trial: &Trial, differences: usize) -> String {
+pub fn render_trial(number: usize, trial: &Trial) -> String {
     let purpose = match trial.purpose {
         Purpose::Baseline => "baseline",
         Purpose::Narrowing => "narrowing",
@@ -136,21 +146,26 @@ pub fn render_trial(number: usize, trial: &Trial, differences: usize) -> String 
         None => render_outcomes(&trial.outcomes),
     };
     let text = format!(
-        "{number:>3}  {:>5} of {differences} as in bad  {lab_origin:<7}  {class:<7}  {purpose:<12}  {outcomes}",
-        trial.as_bad
+        "{number:>3}  {:>5} of {} as in bad  {lab_origin:<7}  {class:<7}  {purpose:<12}  {outcomes}",
+        trial.as_bad, trial.differences
     );
     text.trim_end().to_owned()
 }
 
 /// Renders one trial in short form, for progress output.
 #[must_use]
-pub fn render_progress(number: usize, trial: &Trial, differences: usize) -> String {
+pub fn render_progress(number: usize, trial: &Trial) -> String {
     let class = class_name(trial.class);
     format!(
         "trial {number}: {class} with {} of {}",
         trial.as_bad,
-        describe_count(differences)
+        describe_count(trial.differences)
     )
+}
+
+fn list_probes(found: &Bisection) -> String {
+    let probes = found.findings().map(|finding| &*finding.symptom.probe);
+    probes.collect::<Vec<_>>().join(", then ")
 }
 
 const fn class_name(class: TrialClass) -> &'static str {
@@ -208,10 +223,10 @@ pub(crate) mod tests {
 
     #[test]
     fn render_progress_trial_is_short() {
-        let bad = trial(Purpose::Narrowing, 118, TrialClass::Bad, Vec::new());
+        let bad = trial(Purpose::Narrowing, 8, TrialClass::Bad, Vec::new());
         assert_eq!(
-            render_progress(7, &bad, 951),
-            "trial 7: bad with 118 of 951 differences"
+            render_progress(7, &bad),
+            "trial 7: bad with 8 of 12 differences"
         );
     }
 
@@ -236,6 +251,7 @@ pub(crate) mod tests {
         Trial {
             purpose,
             as_bad,
+            differences: 12,
             lab_origin: LabOrigin::Changed,
             outcomes: seen,
             class: like,
@@ -276,18 +292,22 @@ pub(crate) mod tests {
                 node: "node-1".to_owned(),
             }),
             kernel: "6.12.0".to_owned(),
-            symptom: SymptomReport {
-                probe: "call".to_owned(),
-                from: "pod/default/client".to_owned(),
-                to: "10.96.0.10:80".to_owned(),
-                detail: OutcomeDetail::Verdict,
-                good: good_outcomes.clone(),
-                bad: broken.clone(),
-                other_probes: vec!["again".to_owned()],
+            finding: SymptomFinding {
+                symptom: SymptomReport {
+                    probe: "call".to_owned(),
+                    from: "pod/default/client".to_owned(),
+                    to: "10.96.0.10:80".to_owned(),
+                    detail: OutcomeDetail::Verdict,
+                    good: good_outcomes.clone(),
+                    bad: broken.clone(),
+                    other_probes: vec!["again".to_owned()],
+                },
+                differences: 12,
+                breaks: vec![vec![entry.clone()], vec![rule]],
+                fixes: vec![vec![entry]],
             },
-            differences: 12,
-            breaks: vec![vec![entry.clone()], vec![rule]],
-            fixes: vec![vec![entry]],
+            further: Vec::new(),
+            unexamined: None,
             assumed: vec!["next hop 10.0.0.77 on eth0 of node-1 does not reply".to_owned()],
             not_tried: Vec::new(),
             declared_by: vec![
@@ -340,8 +360,23 @@ pub(crate) mod tests {
     #[test]
     fn render_text_joint_culprits_match_snapshot() {
         let mut document = document();
-        document.fixes = document.breaks.clone();
+        document.finding.fixes = document.finding.breaks.clone();
         document.base = None;
+        insta::assert_snapshot!(render_text(&document, TerminalWidth::default()));
+    }
+
+    #[test]
+    fn render_text_further_symptom_matches_snapshot() {
+        let mut document = document();
+        let mut further = document.finding.clone();
+        further.symptom.probe = "again".to_owned();
+        further.symptom.other_probes = Vec::new();
+        further.differences = 11;
+        further.breaks = further.breaks.split_off(1);
+        further.fixes = further.breaks.clone();
+        document.further = vec![further];
+        document.declared_by = Vec::new();
+        document.unexamined = Some("cannot build bad/iptables-save: line 3 failed".to_owned());
         insta::assert_snapshot!(render_text(&document, TerminalWidth::default()));
     }
 

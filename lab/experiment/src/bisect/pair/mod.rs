@@ -22,6 +22,7 @@ mod sets;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use thiserror::Error;
@@ -39,6 +40,7 @@ use svclab_dump::owner::{Owners, link_owner, tunnel_owner};
 use svclab_dump::{NodeDump, Owner};
 use svclab_model::plan::{HealthCheck, Namespace, NodeCommand, Plan, Server, Stage};
 use svclab_planner::print::descriptions;
+use svclab_planner::replay::is_unknown_peer;
 use svclab_ruleset::Family;
 use svclab_ruleset::input::InputError;
 use svclab_ruleset::iptables::IptablesRules;
@@ -138,6 +140,7 @@ fn check_namespaces(good: &Plan, bad: &Plan) -> Result<(), PairError> {
         if let Some(only) = plan
             .namespaces
             .iter()
+            .filter(|namespace| !is_unknown_peer(&namespace.name))
             .find(|namespace| counterpart.namespace(&namespace.name).is_none())
         {
             return Err(PairError::Namespaces {
@@ -152,6 +155,36 @@ fn check_namespaces(good: &Plan, bad: &Plan) -> Result<(), PairError> {
     Ok(())
 }
 
+/// Merges the namespaces of both plans, in the order of the good one.
+fn merge_namespaces(
+    good: &Plan,
+    bad: &Plan,
+    graph: &mut DifferenceGraph,
+) -> Result<Vec<MergedNamespace>, PairError> {
+    let is_new = |namespace: &&Namespace| good.namespace(&namespace.name).is_none();
+    let all = good.namespaces.iter();
+    let all = all.chain(bad.namespaces.iter().filter(is_new));
+    let merged = all.map(|namespace| {
+        let [good, bad] = [good, bad].map(|plan| {
+            let own = plan.namespace(&namespace.name).map(Cow::Borrowed);
+            own.unwrap_or_else(|| Cow::Owned(without_network(namespace)))
+        });
+        MergedNamespace::new(&good, &bad, graph)
+    });
+    merged.collect()
+}
+
+/// Returns the namespace without what its interfaces need. A namespace beyond an interface that only
+/// one side has is the same on the other side, but not connected.
+fn without_network(namespace: &Namespace) -> Namespace {
+    Namespace {
+        links: Vec::new(),
+        routes: Vec::new(),
+        neighbours: Vec::new(),
+        ..namespace.clone()
+    }
+}
+
 impl Pair {
     /// Merges two plans. The probes are those of the good plan; steps are ignored.
     ///
@@ -161,12 +194,7 @@ impl Pair {
     pub fn new(good: &Plan, bad: &Plan) -> Result<Self, PairError> {
         check_namespaces(good, bad)?;
         let mut graph = DifferenceGraph::default();
-        let mut namespaces = Vec::new();
-        for namespace in &good.namespaces {
-            if let Some(counterpart) = bad.namespace(&namespace.name) {
-                namespaces.push(MergedNamespace::new(namespace, counterpart, &mut graph)?);
-            }
-        }
+        let namespaces = merge_namespaces(good, bad, &mut graph)?;
         let grounds: Vec<(&str, &MergedNetwork)> = namespaces
             .iter()
             .map(|merged| (merged.name.as_str(), &merged.network))
@@ -296,7 +324,10 @@ impl Pair {
         let owners = self.owners();
         let members = |difference: &usize| {
             let nodes = self.nodes.iter().zip(&self.groups);
-            let group_nodes = nodes.filter(|(_, group)| *group == difference);
+            // Those of the other end of a new interface follow from the interface.
+            let group_nodes = nodes
+                .filter(|(_, group)| *group == difference)
+                .filter(|(atom, _)| !is_unknown_peer(&atom.difference.namespace));
             group_nodes
                 .map(|(atom, _)| {
                     let owners = owners

@@ -73,7 +73,25 @@ fn reduced_outcomes(symptom: &Symptom, tally: &Tally) -> BTreeSet<ConnectionOutc
     symptom.level.reduce(tally).into_keys().collect()
 }
 
-impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
+impl<F: FnMut(&Trial)> BisectionRun<'_, F> {
+    /// Whether the bad side has the symptom whichever endpoint a probe draws.
+    async fn is_certain(
+        &mut self,
+        symptom: &Symptom,
+        mode: ProbeMode,
+    ) -> Result<bool, BisectError> {
+        let draws = self.task.draws.get(&symptom.probe).copied();
+        for _ in 1..draws.unwrap_or(1) {
+            let trial = self.start_baseline(false, mode);
+            let again = self.finish_baseline(false, trial).await?;
+            let tally = again.tallies.get(&symptom.probe);
+            if tally.is_none_or(|tally| symptom.classify(tally) != TrialClass::Bad) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Runs both sides with this maximum wait until their results can be separated.
     pub(super) async fn distinguish(
         &mut self,
@@ -108,7 +126,14 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             let best = symptoms.first().map(|symptom| symptom.level);
             let is_final = worst == Indistinguishable::Same || is_last;
             let enough = is_final || best == Some(OutcomeDetail::Verdict);
-            let mut ranked = symptoms.into_iter().filter(|_| enough);
+            let mut drawn = Vec::new();
+            for symptom in &symptoms {
+                if enough && !self.is_certain(symptom, mode).await? {
+                    drawn.push(symptom.probe.clone());
+                }
+            }
+            let is_usable = |symptom: &Symptom| enough && !drawn.contains(&symptom.probe);
+            let mut ranked = symptoms.into_iter().filter(is_usable);
             if let Some(symptom) = ranked.next()
                 && let Some(probe) = probes.iter().find(|probe| probe.name == symptom.probe)
             {
@@ -134,7 +159,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                     good: self.task.good_name.clone(),
                     bad: self.task.bad_name.clone(),
                     differences: describe_count(self.pair.len()),
-                    outcomes: describe_outcomes(&good),
+                    outcomes: describe_outcomes(&good, &drawn),
                     unexamined: Box::new(self.task.unexamined.clone()),
                 });
             }
@@ -150,11 +175,17 @@ fn destination(probe: &Probe) -> String {
     }
 }
 
-fn describe_outcomes(observation: &Observation) -> String {
+/// `drawn` are the probes whose endpoint decides about their outcome.
+fn describe_outcomes(observation: &Observation, drawn: &[String]) -> String {
     let each = observation.tallies.iter().map(|(probe, tally)| {
         let outcomes = tally.iter().map(|(outcome, _)| outcome.to_string());
         let outcomes: Vec<String> = outcomes.collect();
-        format!("{probe} {}", outcomes.join(" or "))
+        let note = if drawn.contains(probe) {
+            " (not compared: one endpoint of several fails, and session affinity draws it once per lab)"
+        } else {
+            ""
+        };
+        format!("{probe} {}{note}", outcomes.join(" or "))
     });
     each.collect::<Vec<_>>().join(", ")
 }

@@ -27,7 +27,7 @@ pub(super) struct BisectionRun<'t, F> {
     pub(super) finished: Vec<Trial>,
     /// Number of finished trials that do not count, because the search was repeated after them.
     pub(super) discarded: usize,
-    /// Callback for each finished trial, with the total number of differences.
+    /// Callback for each finished trial.
     pub(super) on_trial: &'t mut F,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Observation {
     pub(super) slowest_answer: Duration,
 }
 
-impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
+impl<F: FnMut(&Trial)> BisectionRun<'_, F> {
     /// Returns the selection in which the differences of `set`, and no others, have the value
     /// `there`.
     pub(super) fn mask(&self, set: &[usize], there: bool) -> DifferenceMask {
@@ -103,6 +103,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         self.push_trial(Trial {
             purpose: Purpose::Baseline,
             as_bad,
+            differences: self.pair.len(),
             lab_origin,
             outcomes: match self.probes.as_slice() {
                 [probe] => observation.outcome_counts(&probe.name),
@@ -142,6 +143,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         let mut trial = Trial {
             purpose,
             as_bad: mask.iter().filter(|is_bad| **is_bad).count(),
+            differences: self.pair.len(),
             lab_origin: LabOrigin::Refused,
             outcomes: Vec::new(),
             class: TrialClass::Neither,
@@ -179,7 +181,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     }
 
     fn push_trial(&mut self, trial: Trial) {
-        (self.on_trial)(&trial, self.pair.len());
+        (self.on_trial)(&trial);
         self.finished.push(trial);
     }
 }

@@ -9,11 +9,12 @@ use super::narrowing::NarrowingResult;
 use super::probe_mode::ProbeMode;
 use crate::bench::{AgentSource, Bench};
 use crate::bisect::Pair;
-use crate::bisect::document::{Bisection, Purpose, SCHEMA, Trial};
+use crate::bisect::document::{Bisection, Purpose, SCHEMA, SymptomFinding, Trial};
 use crate::bisect::error::BisectError;
 use crate::bisect::narrow::{Culprits, TrialClass};
 use crate::bisect::task::{Task, common_probes};
 use crate::statistics::parts;
+use svclab_model::plan::Plan;
 use svclab_runner::kernel::Agent;
 
 /// Maximum number of repetitions if the verification fails, each with a longer wait.
@@ -22,10 +23,23 @@ const MAX_REPETITIONS: u32 = 3;
 /// Factor between the maximum waits of two repetitions.
 const WAIT_FACTOR: u32 = 4;
 
+/// Maximum number of symptoms after the first.
+const MAX_FURTHER: usize = 8;
+
+/// Symptom with its differences, and what the search took.
+struct SearchResult {
+    finding: SymptomFinding,
+    trials: Vec<Trial>,
+    error_probability: f64,
+    /// Plan of the bad side with the differences that fix it as in good.
+    fixed: Plan,
+}
+
 /// Finds the decisive differences, in up to `labs` labs at once: see
-/// [`parallel_labs`](super::parallel_labs).
+/// [`parallel_labs`](super::parallel_labs). Other probes may differ for other reasons. So the search
+/// goes on with the differences found so far as in good, until no probe differs.
 ///
-/// Reports each finished trial to the callback, with the total number of differences.
+/// Reports each finished trial to the callback.
 ///
 /// # Errors
 ///
@@ -34,9 +48,60 @@ pub async fn find(
     task: &Task,
     agent: &Agent,
     labs: usize,
-    on_trial: &mut impl FnMut(&Trial, usize),
+    on_trial: &mut impl FnMut(&Trial),
 ) -> Result<Bisection, BisectError> {
     let started = Instant::now();
+    let mut last = find_symptom(task, agent, labs, on_trial).await?;
+    let mut error_probability = last.error_probability;
+    let mut found = Bisection {
+        schema: SCHEMA.to_owned(),
+        good: task.good_name.clone(),
+        bad: task.bad_name.clone(),
+        base: task.base.clone(),
+        kernel: agent.environment().kernel.clone(),
+        finding: last.finding.clone(),
+        further: Vec::new(),
+        unexamined: None,
+        declared_by: Vec::new(),
+        assumed: task.assumed.clone(),
+        not_tried: task.unexamined.not_tried.clone(),
+        trials: last.trials,
+        error_per_million: 0,
+        duration_ms: 0,
+    };
+    while !last.finding.symptom.other_probes.is_empty() {
+        if found.further.len() == MAX_FURTHER {
+            found.unexamined = Some(format!("the limit of {MAX_FURTHER} further symptoms"));
+            break;
+        }
+        let rest = Task {
+            bad: last.fixed,
+            ..task.clone()
+        };
+        last = match find_symptom(&rest, agent, labs, on_trial).await {
+            Ok(further) => further,
+            Err(BisectError::Indistinguishable { .. } | BisectError::NoDifferences { .. }) => break,
+            Err(error) => {
+                found.unexamined = Some(error.to_string());
+                break;
+            }
+        };
+        error_probability += last.error_probability;
+        found.further.push(last.finding.clone());
+        found.trials.append(&mut last.trials);
+    }
+    found.error_per_million = parts(error_probability, 1e6);
+    found.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(found)
+}
+
+/// Finds the symptom that separates the sides best, and the differences that cause it.
+async fn find_symptom(
+    task: &Task,
+    agent: &Agent,
+    labs: usize,
+    on_trial: &mut impl FnMut(&Trial),
+) -> Result<SearchResult, BisectError> {
     let pair = Pair::new(&task.good, &task.bad)?;
     if pair.is_empty() {
         return Err(BisectError::NoDifferences {
@@ -59,26 +124,26 @@ pub async fn find(
     let error_probability = baseline
         .symptom
         .total_error_probability(trials.finished.len() - trials.discarded);
-    Ok(Bisection {
-        schema: SCHEMA.to_owned(),
-        good: task.good_name.clone(),
-        bad: task.bad_name.clone(),
-        base: task.base.clone(),
-        kernel: agent.environment().kernel.clone(),
-        symptom: baseline.report,
-        differences: trials.pair.len(),
-        breaks: trials.pair.describe(&breaks),
-        fixes: trials.pair.describe(&fixes),
-        declared_by: Vec::new(),
-        assumed: task.assumed.clone(),
-        not_tried: task.unexamined.not_tried.clone(),
+    let fixed = Plan {
+        case: task.bad.case.clone(),
+        stages: task.bad.stages.clone(),
+        evidence: task.bad.evidence.clone(),
+        ..trials.pair.plan(&trials.mask(&fixes, false))
+    };
+    Ok(SearchResult {
+        finding: SymptomFinding {
+            symptom: baseline.report,
+            differences: trials.pair.len(),
+            breaks: trials.pair.describe(&breaks),
+            fixes: trials.pair.describe(&fixes),
+        },
         trials: trials.finished,
-        error_per_million: parts(error_probability, 1e6),
-        duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        error_probability,
+        fixed,
     })
 }
 
-impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
+impl<F: FnMut(&Trial)> BisectionRun<'_, F> {
     /// Finds the symptom and the decisive differences.
     async fn search(&mut self) -> Result<(Baseline, Culprits), BisectError> {
         let trial = self.start_baseline(true, ProbeMode::Full);

@@ -33,7 +33,7 @@ struct PendingTrial {
     looks_bad: bool,
 }
 
-impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
+impl<F: FnMut(&Trial)> BisectionRun<'_, F> {
     /// Narrows down the differences, and starts to verify the set that turns good into bad as soon
     /// as the set is found.
     pub(super) async fn narrow_down(

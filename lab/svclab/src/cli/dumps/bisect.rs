@@ -85,11 +85,11 @@ async fn search(task: &Task, arguments: &BisectArguments) -> Result<Bisection, C
     let mut number = 0;
     let mut progress = ProgressDisplay::for_trials();
     let line = progress.handle();
-    let mut report_trial = |trial: &Trial, differences: usize| {
+    let mut report_trial = |trial: &Trial| {
         number += 1;
-        line.set_message(&render_progress(number, trial, differences), || {
+        line.set_message(&render_progress(number, trial), || {
             if arguments.verbose {
-                let text = render_trial(number, trial, differences);
+                let text = render_trial(number, trial);
                 print_message(format_args!("{text}"));
             }
         });

@@ -17,6 +17,7 @@ use crate::cli::input::verdict::{require_whole_tables, untried_differences};
 use crate::cli::output::print_message;
 use svclab_dump::folder::{DumpFiles, is_archive_part};
 use svclab_dump::{Gap, NodeDump, uncollected_state};
+use svclab_experiment::affinity_runs;
 use svclab_experiment::bisect::document::BaseCase;
 use svclab_experiment::bisect::{Task, Unexamined, is_whole, overlay_dump};
 use svclab_model::plan::MaxWait;
@@ -71,6 +72,7 @@ fn new_task(arguments: &BisectArguments, [good, bad]: &[Prepared; 2]) -> Task {
         bad_name: arguments.bad.clone(),
         base: None,
         probe: arguments.probe.clone(),
+        draws: affinity_runs(bad),
         assumed: Vec::new(),
         unexamined: Unexamined::default(),
     }

@@ -32,6 +32,8 @@ pub struct MergedNetwork {
     /// Routes of addresses that were removed, each with its interface.
     removed_routes: Merged<(IpNetwork, String)>,
     routing_rules: Merged<RoutingRule>,
+    /// Rules of the kernel that were deleted.
+    removed_routing_rules: Merged<RoutingRule>,
     neighbours: Merged<Neighbour>,
     forwarding: Merged<Forwarding>,
     sysctls: Merged<Sysctl>,
@@ -101,16 +103,7 @@ impl MergedNetwork {
             Clone::clone,
             describe,
         );
-        let scope = make_scope(Kind::RoutingRule, "routing rules");
-        let describe = |rule: &RoutingRule| (rule.to_string(), OwnerKey::Unknown);
-        let name = |rule: &RoutingRule| (rule.v6, rule.to_string());
-        let routing_rules = graph.add_keyed(
-            &scope,
-            &good.routing_rules,
-            &bad.routing_rules,
-            name,
-            describe,
-        );
+        let (routing_rules, removed_routing_rules) = merge_routing_rules(good, bad, graph);
         let (neighbours, forwarding) = merge_link_layer(good, bad, graph);
         let scope = make_scope(Kind::Sysctl, "sysctl");
         let describe = |sysctl: &Sysctl| {
@@ -130,6 +123,7 @@ impl MergedNetwork {
             multipath_routes,
             removed_routes,
             routing_rules,
+            removed_routing_rules,
             neighbours,
             forwarding,
             sysctls,
@@ -165,10 +159,33 @@ impl MergedNetwork {
         to.multipath_routes = self.multipath_routes.selected(with).cloned().collect();
         to.removed_routes = self.removed_routes.selected(with).cloned().collect();
         to.routing_rules = self.routing_rules.selected(with).cloned().collect();
+        let removed = self.removed_routing_rules.selected(with);
+        to.removed_routing_rules = removed.cloned().collect();
         to.neighbours = self.neighbours.selected(with).cloned().collect();
         to.forwarding = self.forwarding.selected(with).cloned().collect();
         to.sysctls = self.sysctls.selected(with).cloned().collect();
     }
+}
+
+/// Merges the added routing rules, and the deleted ones of the kernel.
+fn merge_routing_rules(
+    good: &Namespace,
+    bad: &Namespace,
+    graph: &mut DifferenceGraph,
+) -> (Merged<RoutingRule>, Merged<RoutingRule>) {
+    let scope = Scope {
+        namespace: &good.name,
+        kind: Kind::RoutingRule,
+        location: "routing rules".to_owned(),
+    };
+    let name = |rule: &RoutingRule| (rule.v6, rule.to_string());
+    let describe = |rule: &RoutingRule| (rule.to_string(), OwnerKey::Unknown);
+    let (ours, theirs) = (&good.routing_rules, &bad.routing_rules);
+    let added = graph.add_keyed(&scope, ours, theirs, name, describe);
+    let describe = |rule: &RoutingRule| (format!("no rule {rule}"), OwnerKey::Unknown);
+    let (ours, theirs) = (&good.removed_routing_rules, &bad.removed_routing_rules);
+    let removed = graph.add_keyed(&scope, ours, theirs, name, describe);
+    (added, removed)
 }
 
 /// Merges neighbours, and the entries of forwarding databases.
@@ -226,7 +243,7 @@ fn merge_port_settings(
         location: "bridge ports".to_owned(),
     };
     let describe = |(name, setting, is_on): &PortSetting| {
-        let value = if *is_on { "on" } else { "off" };
+        let value = PortSettings::value(setting, *is_on);
         let text = format!("dev {name} {setting} {value}");
         (text, OwnerKey::Link(name.clone()))
     };
