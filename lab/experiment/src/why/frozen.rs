@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::finding::UnreadState;
 use svclab_dump::{File, NodeDump};
-use svclab_model::plan::Plan;
+use svclab_model::plan::{Neighbour, Plan};
 use svclab_planner::replay::{HardwareAddresses, replace_node};
 use svclab_ruleset::tool::Format;
 use svclab_runner::kernel::{KernelError, Session};
@@ -34,6 +34,10 @@ const PROGRAMS: [(&str, &str); 17] = [
     ("bridge-link", "bridge -d link"),
     ("sysctl-a", "sysctl -a"),
 ];
+
+/// MTU of an interface without another one, in bytes (Linux v6.12, `include/uapi/linux/if_ether.h`,
+/// `ETH_DATA_LEN`).
+const ETHERNET_MTU: u32 = 1500;
 
 /// Returns the names of the programs that read the state of a node. Guests have them on request.
 pub(super) fn state_programs() -> impl Iterator<Item = &'static str> {
@@ -106,22 +110,46 @@ async fn freeze_nodes(
         let dump = dump.map_err(|reason| format!("on {node}, {reason}"))?;
         let known = HardwareAddresses::from_dumps([&dump]);
         let report = replace_node(&mut frozen.plan, node, &dump, &known);
-        remove_lost_neighbours(&mut frozen.plan, node);
+        keep_default_mtus(&mut frozen.plan, plan, node);
+        remove_lost_neighbours(&mut frozen.plan, node, &dump);
         frozen.replay_reports.push(report);
         frozen.dumps.push((Arc::new(dump), false));
     }
     Ok(frozen)
 }
 
-/// Removes the neighbours of interfaces that are down: the kernel deletes even permanent entries
+/// Leaves out the MTUs that the interfaces have by default, and those of other namespaces, which the
+/// dump of the node does not show.
+fn keep_default_mtus(frozen: &mut Plan, original: &Plan, node: &str) {
+    for namespace in &mut frozen.namespaces {
+        let Some(before) = original.namespace(&namespace.name) else {
+            continue;
+        };
+        let is_node = namespace.name == node;
+        for link in &mut namespace.links {
+            let mut links = before.links.iter();
+            let Some(known) = links.find(|known| known.name == link.name) else {
+                continue;
+            };
+            if !is_node || (known.mtu.is_none() && link.mtu == Some(ETHERNET_MTU)) {
+                link.mtu = known.mtu;
+            }
+        }
+    }
+}
+
+/// Removes the neighbours that the node does not have any more: a lab sets all of them, and the
+/// kernel resolves removed ones again. It even removes permanent entries when an interface goes down
 /// (Linux v6.12, `net/ipv4/fib_frontend.c`, `fib_disable_ip`, and `net/core/neighbour.c`,
 /// `neigh_ifdown`).
-fn remove_lost_neighbours(plan: &mut Plan, node: &str) {
+fn remove_lost_neighbours(plan: &mut Plan, node: &str, dump: &NodeDump) {
     let mut namespaces = plan.namespaces.iter_mut();
     if let Some(namespace) = namespaces.find(|namespace| namespace.name == node) {
-        let links = &namespace.links;
-        let is_down = |dev: &str| links.iter().any(|link| link.name == dev && link.down);
-        namespace.neighbours.retain(|entry| !is_down(&entry.dev));
+        let is_set = |planned: &Neighbour| {
+            let mut dumped = dump.static_neighbours();
+            dumped.any(|own| own.address == planned.address && *own.dev == *planned.dev)
+        };
+        namespace.neighbours.retain(is_set);
     }
 }
 

@@ -8,6 +8,9 @@ use super::finding::{ChangeResult, FailingProbe, Fix, ProbeCount};
 /// Maximum number of runs in which a fix has to succeed.
 const MAX_FIX_RUNS: u32 = 12;
 
+/// Minimum number of connections of a fix, of a probe that never succeeded without it.
+const MIN_FIX_CONNECTIONS: u32 = 4;
+
 /// Accepted probability that all connections succeed by chance.
 const MAX_CHANCE: f64 = 1e-3;
 
@@ -51,13 +54,17 @@ pub(super) fn compare_counts(
             total,
         }
     });
+    // A probe that already failed may have succeeded by chance: only a loss of most of its
+    // connections counts.
+    let already_failing = before.failing_probes();
     let worse = |(probe, (connected, total)): (&String, &(u32, u32))| {
-        let was_whole = connected == total;
-        let is_whole = after
-            .connected
-            .get(probe)
-            .is_some_and(|(now, total)| now == total);
-        (was_whole && !is_whole).then(|| probe.clone())
+        let (now, of) = after.connected.get(probe).copied().unwrap_or((0, *total));
+        let has_lost = if already_failing.contains(probe.as_str()) {
+            2 * now < of
+        } else {
+            now < of
+        };
+        (connected == total && has_lost).then(|| probe.clone())
     };
     ChangeResult::Finished {
         probes: probes.collect(),
@@ -154,6 +161,10 @@ pub(super) fn required_runs(before: &SuccessCounts) -> u32 {
         if connected == total {
             return 1;
         }
+        // Nothing shows how often a connection would succeed by chance.
+        if *connected == 0 {
+            return MIN_FIX_CONNECTIONS.div_ceil((*total).max(1));
+        }
         // Fraction of runs in which all connections succeed by chance.
         let share = f64::from(*connected) / f64::from((*total).max(1));
         let chance = share.powf(f64::from(*total));
@@ -162,4 +173,35 @@ pub(super) fn required_runs(before: &SuccessCounts) -> u32 {
         enough.find(is_enough).unwrap_or(MAX_FIX_RUNS)
     };
     before.values().map(runs_for).max().unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(connected: (u32, u32), wanted: (u32, u32)) -> Outcome {
+        let counts = |count| BTreeMap::from([("call".to_owned(), count)]);
+        Outcome {
+            connected: counts(connected),
+            wanted: counts(wanted),
+            failures: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn compare_counts_failing_probe_may_lose_connections_by_chance() {
+        let is_worse = |before: &Outcome, now| {
+            let result = compare_counts(before, &[], &outcome(now, now));
+            matches!(result, ChangeResult::Finished { worse, .. } if !worse.is_empty())
+        };
+        let healthy = outcome((16, 16), (16, 16));
+        assert!(is_worse(&healthy, (15, 16)));
+        assert!(!is_worse(&healthy, (16, 16)));
+        // All connections succeeded, but one of two endpoints never answered.
+        let failing = outcome((16, 16), (15, 16));
+        assert!(!is_worse(&failing, (13, 16)));
+        assert!(is_worse(&failing, (0, 16)));
+        // A probe that lost connections before cannot become worse.
+        assert!(!is_worse(&outcome((9, 16), (9, 16)), (0, 16)));
+    }
 }

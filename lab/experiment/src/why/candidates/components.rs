@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use ipnetwork::IpNetwork;
+use ipnetwork::{IpNetwork, Ipv4Network};
 
 use super::Failures;
 use super::rules::is_early_return;
 use crate::kube_proxies;
 use crate::why::change::{ProposedChange, covering_networks};
 use svclab_journey::journey::{Rewrite, RuleMatch};
-use svclab_judge::{Fact, UntranslatedReason};
+use svclab_judge::{Fact, NodePortGap, UntranslatedReason};
 use svclab_model::evidence::KERNEL_DEFAULTS;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::cluster::{Cluster, FABRIC};
@@ -54,6 +54,25 @@ pub(super) fn proxy_flags(failures: &Failures<'_>) -> Vec<ProposedChange> {
     }
     if kube_proxies(spec).any(|proxy| proxy.mode == Mode::Ipvs && !proxy.strict_arp) {
         changes.push(ProposedChange::StrictArp);
+    }
+    changes
+}
+
+/// Returns the flags of kube-proxy by which it does not serve a node port on an address.
+pub(super) fn node_port_flags(failures: &Failures<'_>, fact: &Fact) -> Vec<ProposedChange> {
+    let Fact::NodePortNotServed { because, .. } = fact else {
+        return Vec::new();
+    };
+    if !matches!(because, NodePortGap::Loopback | NodePortGap::Address) {
+        return Vec::new();
+    }
+    let spec = &failures.case.spec;
+    let mut changes = Vec::new();
+    if kube_proxies(spec).next().is_some() {
+        changes.push(ProposedChange::AllNodePortAddresses);
+    }
+    if kube_proxies(spec).any(|proxy| !proxy.localhost_node_ports) {
+        changes.push(ProposedChange::LocalhostNodePorts);
     }
     changes
 }
@@ -130,17 +149,15 @@ pub(super) fn flannel_settings(failures: &Failures<'_>) -> Vec<ProposedChange> {
         changes.push(ProposedChange::FlannelMasquerade);
     }
     let nodes = failures.cluster.nodes.iter();
-    let pods: Vec<IpNetwork> = nodes
+    let mut pods = nodes
         .flat_map(|node| node.pod_cidrs.iter().copied())
-        .filter(IpNetwork::is_ipv4)
-        .collect();
+        .filter(IpNetwork::is_ipv4);
     let is_outside = |network: &IpNetwork| match network.ip() {
         IpAddr::V4(ip) => !flannel.network.contains(ip),
         IpAddr::V6(_) => false,
     };
-    if pods.iter().any(is_outside) {
-        let network = covering_networks(pods.iter().copied());
-        let network = network.and_then(|network| network.parse().ok());
+    if pods.any(|network| is_outside(&network)) {
+        let network = cluster_networks(failures);
         changes.extend(network.map(|network| ProposedChange::FlannelNetwork { network }));
     }
     changes
@@ -164,17 +181,34 @@ pub(super) fn fabric_routes(failures: &Failures<'_>) -> Vec<ProposedChange> {
     changes
 }
 
-/// Returns the destinations of packets that ip-masq-agent does not masquerade.
+/// Returns the smallest IPv4 network that contains all pod networks.
+fn cluster_networks(failures: &Failures<'_>) -> Option<Ipv4Network> {
+    let nodes = failures.cluster.nodes.iter();
+    let pods = nodes.flat_map(|node| node.pod_cidrs.iter().copied());
+    covering_networks(pods.filter(IpNetwork::is_ipv4))?
+        .parse()
+        .ok()
+}
+
+/// Returns the networks that decide whether ip-masq-agent masquerades packets: those that it leaves
+/// out, or the pod networks, if it does not.
 pub(super) fn masqueraded_networks(failures: &Failures<'_>) -> Vec<ProposedChange> {
     let Some(agent) = &failures.case.spec.ip_masq_agent else {
         return Vec::new();
     };
     let steps = failures.hops().flat_map(|hop| &hop.matches);
+    let steps = steps.filter(|step| step.chain.starts_with("IP-MASQ"));
     let mut changes = Vec::new();
-    for step in steps.filter(|step| step.chain.starts_with("IP-MASQ") && is_early_return(step)) {
+    for step in steps {
         let IpAddr::V4(to) = step.flow.destination.ip() else {
             continue;
         };
+        if !is_early_return(step) {
+            let pods = cluster_networks(failures);
+            let network = pods.filter(|network| network.contains(to));
+            changes.extend(network.map(|network| ProposedChange::NonMasqueradeNetwork { network }));
+            continue;
+        }
         let kept = agent.non_masquerade_cidrs.iter().copied();
         let kept = kept.filter(|network| network.contains(to));
         changes.extend(kept.map(|network| ProposedChange::MasqueradeNetwork { network }));
@@ -217,6 +251,27 @@ fn is_met(failures: &Failures<'_>, node: &str) -> bool {
 /// passed.
 pub(super) fn default_sysctls(failures: &Failures<'_>) -> Vec<ProposedChange> {
     differing_sysctls(failures, &KERNEL_DEFAULTS)
+}
+
+/// Returns the hop limits that are lower than the default of the kernel (Linux v6.12,
+/// `include/net/ipv6.h`, `IPV6_DEFAULT_HOPLIMIT`) on a node that packets passed.
+pub(super) fn hop_limits(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    const DEFAULT: u32 = 64;
+    let is_low = |value: &str| value.parse().is_ok_and(|limit: u32| limit < DEFAULT);
+    let nodes = failures.cluster.nodes.iter();
+    let met = nodes.filter(|node| is_met(failures, &node.name));
+    let namespaces = met.filter_map(|node| failures.plan.namespace(&node.name));
+    let changes = namespaces.filter_map(|namespace| {
+        let sysctls = namespace.sysctls.iter();
+        let low = sysctls.filter(|own| own.key.ends_with(".hop_limit") && is_low(&own.value));
+        let keys: Vec<String> = low.map(|own| own.key.clone()).collect();
+        (!keys.is_empty()).then(|| ProposedChange::SetSysctl {
+            namespaces: vec![namespace.name.clone()],
+            keys,
+            value: DEFAULT.to_string(),
+        })
+    });
+    changes.filter(|_| failures.uses_ipv6()).collect()
 }
 
 /// Returns the sysctls that a node needs and that have another value on a node that packets passed.

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use super::ProposedChange;
-use svclab_judge::{Cause, Fact, Fault, InterfaceName, Rejection, RouteDecision, RouteLookup};
+use svclab_judge::{
+    Cause, Deviation, Fact, Fault, InterfaceName, Rejection, RouteDecision, RouteLookup,
+};
 use svclab_model::plan::{
     Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind,
 };
@@ -59,6 +61,15 @@ pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<
         | Fact::NothingSent {
             namespace, fault, ..
         } => (namespace, fault.as_ref()),
+        Fact::Deviates {
+            namespace,
+            deviation: Deviation::Queue { interface, .. },
+        } => {
+            return vec![ProposedChange::DeleteQueue {
+                namespace: namespace.clone(),
+                link: interface.clone(),
+            }];
+        }
         _ => return Vec::new(),
     };
     let (Some(fault), Some(target)) = (fault, plan.namespace(namespace)) else {
@@ -147,6 +158,7 @@ fn object_changes(
                 .map(|setting| set_port(target, port, setting, true))
                 .collect();
         }
+        Fault::DisabledPort { port, .. } => Some(set_port(target, port, "state", true)),
         Fault::LockedPort { port, .. } => Some(set_port(target, port, "locked", false)),
         Fault::BridgePort {
             port, down: true, ..
@@ -179,8 +191,10 @@ fn object_changes(
                 rule: text,
             })
         }
+        // The network of the bridge is among the networks that the packet met.
+        Fault::UnconnectedNeighbour { .. }
         // These rules are among the matched rules.
-        Fault::Ttl { .. }
+        | Fault::Ttl { .. }
         | Fault::QueueRule { .. }
         // The deviating route of a routing loop is among the routes that the packet met.
         | Fault::RoutingLoop { .. }

@@ -6,6 +6,7 @@
 
 mod balancers;
 mod components;
+mod connections;
 mod faults;
 mod met;
 mod routes;
@@ -94,6 +95,8 @@ pub(super) fn candidates(failures: &Failures<'_>) -> Candidates {
     let mut changes: Vec<ProposedChange> = Vec::new();
     for fact in &facts {
         changes.extend(fault_changes(failures.plan, failures.cluster, fact));
+        changes.extend(connections::deletions(failures, fact));
+        changes.extend(components::node_port_flags(failures, fact));
     }
     changes.extend(components::missing_proxy(failures, &facts));
     changes.extend(components::default_sysctls(failures));
@@ -108,6 +111,7 @@ pub(super) fn candidates(failures: &Failures<'_>) -> Candidates {
     changes.extend(components::fabric_routes(failures));
     changes.extend(balancers::balancer_changes(failures));
     changes.extend(components::node_sysctls(failures));
+    changes.extend(components::hop_limits(failures));
     let wider = components::sysctls_of_all_nodes(failures.plan, &changes);
     changes.extend(wider);
     Candidates {

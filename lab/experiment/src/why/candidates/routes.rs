@@ -8,7 +8,9 @@ use ipnetwork::IpNetwork;
 use super::met::endpoints_behind;
 use crate::why::change::ProposedChange;
 use svclab_journey::journey::{Hop, PacketPath, PathEnd};
-use svclab_model::plan::{Namespace, Plan, Route, RouteKind, RoutingAction, RoutingRule};
+use svclab_model::plan::{
+    Link, LinkKind, Namespace, Plan, Route, RouteKind, RoutingAction, RoutingRule,
+};
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
 
 /// Returns the route changes that are worth trying for the nodes on a packet path.
@@ -38,6 +40,7 @@ pub(super) fn route_changes(
         addresses.extend(hop.tunnel.map(|outer| outer.destination.ip()));
         for address in addresses {
             found.extend(specific_routes(namespace, address));
+            found.extend(unused_networks(namespace, address));
             found.extend(matching_routing_rules(namespace, hop, address));
         }
         if is_last {
@@ -60,6 +63,38 @@ fn specific_routes(namespace: &Namespace, to: IpAddr) -> impl Iterator<Item = Pr
         namespace: namespace.name.clone(),
         route: Box::new(route.clone()),
     })
+}
+
+/// Returns the deletion of the addresses whose network contains the destination, on bridges without
+/// ports and dummy interfaces: no host is behind them.
+fn unused_networks(namespace: &Namespace, to: IpAddr) -> Vec<ProposedChange> {
+    let is_unused = |link: &&Link| match link.kind {
+        LinkKind::Bridge => {
+            let mut ports = namespace.links.iter();
+            !ports.any(|port| port.bridge.as_ref() == Some(&link.name))
+        }
+        LinkKind::Dummy => true,
+        LinkKind::Veth { .. } | LinkKind::Vxlan { .. } => false,
+    };
+    let covers = |own: &&IpNetwork| own.contains(to) && own.ip() != to && !is_single(**own);
+    let links = namespace.links.iter().filter(is_unused);
+    let addresses = links.flat_map(|link| {
+        let addresses = link.addresses.iter().filter(covers);
+        addresses.map(|address| ProposedChange::DeleteAddress {
+            namespace: namespace.name.clone(),
+            link: link.name.clone(),
+            address: *address,
+        })
+    });
+    addresses.collect()
+}
+
+/// Whether a network has a single address.
+fn is_single(network: IpNetwork) -> bool {
+    match network {
+        IpNetwork::V4(network) => network.prefix() == 32,
+        IpNetwork::V6(network) => network.prefix() == 128,
+    }
 }
 
 /// Returns the deletion of each routing rule that may have sent the packet, on the way to an
@@ -135,8 +170,7 @@ fn missing_routes(namespace: &Namespace, cluster: &Cluster, to: IpAddr) -> Vec<P
 /// Returns the name of the interface whose subnet contains an address.
 fn link_to(namespace: &Namespace, address: IpAddr) -> Option<&str> {
     // An address with the longest prefix has no subnet.
-    let host_prefix = if address.is_ipv4() { 32 } else { 128 };
-    let contains = |subnet: &IpNetwork| subnet.contains(address) && subnet.prefix() < host_prefix;
+    let contains = |subnet: &IpNetwork| subnet.contains(address) && !is_single(*subnet);
     let mut links = namespace.links.iter();
     let link = links.find(|link| link.addresses.iter().any(contains))?;
     Some(&link.name)
@@ -145,7 +179,7 @@ fn link_to(namespace: &Namespace, address: IpAddr) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_model::plan::{Link, LinkKind, PortSettings};
+    use svclab_model::plan::PortSettings;
 
     #[test]
     fn link_to_subnet_of_either_family_is_found() {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 
 use super::Failures;
 use crate::why::change::{PolicyField, ProposedChange, ServiceField};
@@ -15,6 +16,9 @@ use svclab_ruleset::Protocol;
 /// Maximum number of values that are tried for a field.
 const MAX_VALUES: usize = 8;
 
+/// Default range of node ports. The API server refuses others.
+const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
+
 /// Returns the changes of services that failing connections call.
 pub(super) fn service_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
     let mut changes = Vec::new();
@@ -22,6 +26,7 @@ pub(super) fn service_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
         if is_called(failures, service) {
             changes.extend(policies(failures, service));
             changes.extend(restrictions(failures, service));
+            changes.extend(addresses_of_hosts(failures, service));
             changes.extend(endpoints(failures, service));
         }
         changes.extend(ports(failures, service));
@@ -99,6 +104,28 @@ fn restrictions(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChang
     set.map(|(_, field)| change_of(service, field)).collect()
 }
 
+/// Returns the removal of external addresses that belong to a host: the nodes redirect connections to
+/// the host to the service.
+fn addresses_of_hosts(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
+    let balancers = service.ingress.iter().map(|ingress| ingress.ip);
+    let external = service.external_ips.iter().copied().chain(balancers);
+    let is_called = |address: &IpAddr| {
+        let mut probes = failures.probes();
+        probes.any(|probe| probe.target.address == *address)
+    };
+    let is_of_host = |address: &IpAddr| {
+        let namespaces = failures.plan.namespaces.iter();
+        let mut links = namespaces.flat_map(|namespace| &namespace.links);
+        links.any(|link| link.addresses.iter().any(|own| own.ip() == *address))
+    };
+    let found = external.filter(|address| is_called(address) && is_of_host(address));
+    let found: BTreeSet<IpAddr> = found.collect();
+    found
+        .into_iter()
+        .map(|address| change_of(service, ServiceField::NoExternalAddress { address }))
+        .collect()
+}
+
 /// Returns the changes by which the service gets endpoints that serve its ports.
 fn endpoints(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
     let slices = failures.cluster.slices.iter();
@@ -125,6 +152,9 @@ fn endpoints(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> 
             pod: format!("{}/{pod}", service.namespace),
         }));
         for port in &service.ports {
+            if slice.port_numbers(&port.name).next().is_none() {
+                changes.extend(named_target(failures, service, slice, port));
+            }
             for number in slice.port_numbers(&port.name) {
                 let served = slice.endpoints.iter().flat_map(|endpoint| {
                     other_served_ports(failures, endpoint, (number, port.protocol))
@@ -147,6 +177,28 @@ fn endpoints(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> 
         }
     }
     changes
+}
+
+/// Returns the ports that pods serve in place of a target port whose name no container has.
+fn named_target(
+    failures: &Failures<'_>,
+    service: &Service,
+    slice: &EndpointSlice,
+    port: &PortSpec,
+) -> Vec<ProposedChange> {
+    // No server has port 0.
+    let served = slice
+        .endpoints
+        .iter()
+        .flat_map(|endpoint| other_served_ports(failures, endpoint, (0, port.protocol)));
+    let mut numbers: Vec<u16> = served.map(|(_, number)| number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let numbers = numbers.into_iter().take(MAX_VALUES);
+    let port = port.port;
+    numbers
+        .map(|wanted| change_of(service, ServiceField::TargetPort { port, wanted }))
+        .collect()
 }
 
 /// Returns the addresses of expected pods in place of those of endpoints that are no pods.
@@ -276,7 +328,7 @@ fn ports(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
                 let (port, wanted) = (own.port, number);
                 change_of(service, ServiceField::Port { port, wanted })
             }));
-        } else if is_unknown_node_port(failures, target, protocol) {
+        } else if NODE_PORTS.contains(&number) && is_unknown_node_port(failures, target, protocol) {
             let own = service.ports.iter();
             let own = own.filter(|own| own.protocol == protocol && own.node_port.is_some());
             changes.extend(own.map(|own| {

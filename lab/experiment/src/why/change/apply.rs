@@ -1,10 +1,13 @@
 //! Applies a change to a case or to a plan.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+
+use ipnetwork::IpNetwork;
 
 use super::{ChangeError, ProposedChange, edit, objects};
 use svclab_model::plan::{Neighbour, Plan};
-use svclab_rules::kube_proxy::{Cidrs, KubeProxy, Version};
+use svclab_rules::kube_proxy::{Cidrs, KubeProxy, NodePortAddress, Version};
 use svclab_scenario::Case;
 use svclab_scenario::lab::{ByHand, FabricRoute, ForeignSources, HealthCheck, LabSpec};
 
@@ -60,6 +63,19 @@ impl ProposedChange {
             Self::BeLiberal => {
                 change_proxies(case, |proxy| set(&mut proxy.tcp_be_liberal, true))?;
             }
+            Self::AllNodePortAddresses => {
+                let all = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+                let all = all
+                    .into_iter()
+                    .filter_map(|ip: IpAddr| IpNetwork::new(ip, 0).ok());
+                let all: Vec<NodePortAddress> = all.map(NodePortAddress::Network).collect();
+                change_proxies(case, |proxy| {
+                    set(&mut proxy.node_port_addresses, all.clone())
+                })?;
+            }
+            Self::LocalhostNodePorts => {
+                change_proxies(case, |proxy| set(&mut proxy.localhost_node_ports, true))?;
+            }
             Self::StrictArp => {
                 change_proxies(case, |proxy| set(&mut proxy.strict_arp, true))?;
             }
@@ -81,6 +97,14 @@ impl ProposedChange {
             | Self::RemoveSecurityGroup { .. }
             | Self::AddBackend { .. }
             | Self::RemoveBackend { .. } => self.apply_to_balancer(case)?,
+            Self::NonMasqueradeNetwork { network } => {
+                let agent = spec_mut(case).ip_masq_agent.as_mut();
+                let networks = &mut agent.ok_or_else(missing_in_lab)?.non_masquerade_cidrs;
+                if networks.contains(network) {
+                    return Err(ChangeError::NoEffect);
+                }
+                networks.push(*network);
+            }
             Self::MasqueradeNetwork { network } => {
                 let agent = spec_mut(case).ip_masq_agent.as_mut();
                 let agent = agent.ok_or_else(missing_in_lab)?;
@@ -141,6 +165,11 @@ impl ProposedChange {
 
     /// Applies the change to a plan, if the change concerns the content of namespaces.
     pub(in crate::why) fn apply_to_plan(&self, plan: &mut Plan) -> Result<(), ChangeError> {
+        let typed = self.node_commands(plan);
+        if !typed.is_empty() {
+            plan.commands.extend(typed);
+            return Ok(());
+        }
         match self {
             Self::SetSysctl {
                 namespaces,
@@ -184,10 +213,10 @@ impl ProposedChange {
                 table,
                 chain,
                 number,
-                ..
+                rule,
             } => {
                 let namespace = edit::namespace(plan, namespace)?;
-                edit::delete_nft_rule(namespace, table, chain, *number)
+                edit::delete_nft_rule(namespace, table, chain, (*number, rule))
             }
             _ => self.apply_to_network(plan),
         }

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use super::{PolicyField, ProposedChange, ServiceField};
 use crate::bisect::{Difference, Kind};
 use svclab_dump::Owner;
-use svclab_model::plan::Route;
+use svclab_model::plan::{PortSettings, Route};
 
 /// Renders a route in the format of `ip route`.
 fn render_route(route: &Route) -> String {
@@ -58,6 +58,10 @@ impl fmt::Display for ServiceField {
                 f,
                 "set the address {wanted} instead of {address} in the EndpointSlice of"
             ),
+            Self::NoExternalAddress { address } => write!(
+                f,
+                "remove {address} from externalIPs and status.loadBalancer of"
+            ),
             Self::Port { port, wanted } => write!(f, "set port: {wanted} instead of {port} in"),
             Self::NodePort { port, wanted } => {
                 write!(f, "set nodePort: {wanted} for port {port} in")
@@ -97,9 +101,35 @@ fn describe_proxy_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) ->
         ProposedChange::MasqueradeFew => ("without", "--masquerade-all"),
         ProposedChange::BeLiberal => ("with", "--conntrack-tcp-be-liberal"),
         ProposedChange::StrictArp => ("with", "--ipvs-strict-arp"),
+        ProposedChange::AllNodePortAddresses => ("with", "--nodeport-addresses=0.0.0.0/0,::/0"),
+        ProposedChange::LocalhostNodePorts => ("with", "--iptables-localhost-nodeports"),
         _ => return Ok(()),
     };
     write!(f, "start kube-proxy {verb} {flag}")
+}
+
+/// Describes a change of flannel, of ip-masq-agent or of the underlay; writes nothing for others.
+fn describe_component_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match change {
+        ProposedChange::FlannelMasquerade => f.write_str("start flanneld with --ip-masq"),
+        ProposedChange::FlannelNetwork { network } => {
+            write!(f, "set the network of flannel to {network}")
+        }
+        ProposedChange::AddFabricRoute { to, via } => {
+            write!(f, "add a route to {to} through {via} to the underlay")
+        }
+        ProposedChange::AllowForeignSources => f.write_str(
+            "let the underlay forward packets whose source is not an address of the sending node",
+        ),
+        ProposedChange::MasqueradeNetwork { network } => write!(
+            f,
+            "remove {network} from nonMasqueradeCIDRs of ip-masq-agent"
+        ),
+        ProposedChange::NonMasqueradeNetwork { network } => {
+            write!(f, "add {network} to nonMasqueradeCIDRs of ip-masq-agent")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Describes a change of a pod; writes nothing for others.
@@ -133,28 +163,23 @@ impl fmt::Display for ProposedChange {
             Self::MakePodReady { .. } | Self::LabelPod { .. } | Self::ContainerPort { .. } => {
                 describe_pod_change(self, f)
             }
-            Self::FlannelMasquerade => f.write_str("start flanneld with --ip-masq"),
-            Self::FlannelNetwork { network } => {
-                write!(f, "set the network of flannel to {network}")
-            }
-            Self::AddFabricRoute { to, via } => {
-                write!(f, "add a route to {to} through {via} to the underlay")
-            }
+            Self::FlannelMasquerade
+            | Self::FlannelNetwork { .. }
+            | Self::AddFabricRoute { .. }
+            | Self::AllowForeignSources
+            | Self::MasqueradeNetwork { .. }
+            | Self::NonMasqueradeNetwork { .. } => describe_component_change(self, f),
             Self::RunKubeProxy { .. }
             | Self::ClusterCidr { .. }
             | Self::MasqueradeAll
             | Self::MasqueradeFew
             | Self::BeLiberal
+            | Self::AllNodePortAddresses
+            | Self::LocalhostNodePorts
             | Self::StrictArp => describe_proxy_change(self, f),
-            Self::AllowForeignSources => f.write_str(
-                "let the underlay forward packets whose source is not an address of the sending \
-                 node",
-            ),
-            Self::UndoManualChanges { node } => write!(
-                f,
-                "undo the manual changes on {node} (restart kube-proxy, which regenerates its \
-                 rules)"
-            ),
+            Self::UndoManualChanges { node } => {
+                write!(f, "undo the manual changes on {node}")
+            }
             Self::RestartProxy { node } => write!(
                 f,
                 "restart kube-proxy on {node}, which regenerates its rules"
@@ -197,10 +222,6 @@ impl fmt::Display for ProposedChange {
                 set,
                 entry,
             } => write!(f, "delete entry {entry} of set {set} on {namespace}"),
-            Self::MasqueradeNetwork { network } => write!(
-                f,
-                "remove {network} from nonMasqueradeCIDRs of ip-masq-agent"
-            ),
             Self::DeleteRoute { namespace, route } => {
                 write!(f, "delete the route {} on {namespace}", render_route(route))
             }
@@ -235,7 +256,11 @@ fn describe_restoration(difference: &Difference) -> String {
         bad,
         owner,
     } = difference;
-    let place = format!("{location} on {namespace}");
+    let place = if namespace.is_empty() {
+        location.clone()
+    } else {
+        format!("{location} on {namespace}")
+    };
     let text = match (good, bad) {
         (Some(good), Some(bad)) if good == bad => {
             format!("move `{good}` to its position in {place}")
@@ -248,12 +273,21 @@ fn describe_restoration(difference: &Difference) -> String {
                 own.cloned().collect::<Vec<_>>().join(" ")
             };
             let (wanted, current) = (only(&good, &bad), only(&bad, &good));
-            format!("change the interface {name} on {namespace} from `{current}` to `{wanted}`")
+            if wanted.is_empty() {
+                format!("undo `{current}` of the interface {name} on {namespace}")
+            } else {
+                format!("change the interface {name} on {namespace} from `{current}` to `{wanted}`")
+            }
         }
         (Some(good), Some(_)) if *kind == Kind::Sysctl => format!("set {good} on {namespace}"),
         (Some(good), Some(bad)) => format!("replace `{bad}` by `{good}` in {place}"),
         (Some(good), None) => format!("restore `{good}`, which is missing in {place}"),
-        (None, Some(bad)) => format!("remove `{bad}` from {place}"),
+        (None, Some(bad)) => match bad.strip_prefix("no ") {
+            Some(missing) if matches!(kind, Kind::Route | Kind::RoutingRule) => {
+                format!("restore the {missing}, which is missing in {place}")
+            }
+            _ => format!("remove `{bad}` from {place}"),
+        },
         (None, None) => format!("restore {place}"),
     };
     let is_of_kube_proxy = match owner {
@@ -261,7 +295,9 @@ fn describe_restoration(difference: &Difference) -> String {
         Some(Owner::Component(name)) => name == "kube-proxy",
         None => false,
     };
-    if is_of_kube_proxy {
+    // Whether kube-proxy writes rules of this iptables variant is unknown.
+    let is_removed_legacy = good.is_none() && location.contains("legacy");
+    if is_of_kube_proxy && !is_removed_legacy {
         text + "; a restart of kube-proxy does the same"
     } else {
         text
@@ -297,6 +333,17 @@ fn describe_network_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) 
             f,
             "set the policy of {table} {chain} on {namespace} to accept"
         ),
+        ProposedChange::DeleteQueue { namespace, link } => {
+            write!(f, "delete the queueing discipline of {link} on {namespace}")
+        }
+        ProposedChange::DeleteConnections {
+            namespace,
+            protocol,
+            destination,
+        } => write!(
+            f,
+            "delete the conntrack entries of {protocol} to {destination} on {namespace}"
+        ),
         ProposedChange::SetLinkUp { namespace, link } => {
             write!(f, "set the interface {link} up on {namespace}")
         }
@@ -311,10 +358,11 @@ fn describe_network_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) 
             setting,
             on,
         } => {
-            let value = if *on { "on" } else { "off" };
+            let value = PortSettings::value(setting, *on);
+            let verb = if setting == "state" { "set" } else { "turn" };
             write!(
                 f,
-                "turn {setting} {value} for the bridge port {link} on {namespace}"
+                "{verb} {setting} {value} for the bridge port {link} on {namespace}"
             )
         }
         ProposedChange::SetNeighbour {

@@ -195,7 +195,7 @@ pub fn delete_set_entry(
     edit_input(&namespace.name, &mut namespace.ipset, delete)
 }
 
-/// Deletes an nftables rule by its number, from 1.
+/// Deletes an nftables rule by its number, from 1, and its text.
 ///
 /// # Errors
 ///
@@ -204,14 +204,15 @@ pub fn delete_nft_rule(
     namespace: &mut Namespace,
     table: &str,
     chain: &str,
-    number: u32,
+    (number, rule): (u32, &str),
 ) -> Result<(), ChangeError> {
     let delete = |ruleset: &mut Ruleset| {
         let table = find_table(ruleset, table)?;
         let mut chains = table.chains.iter_mut();
         let rules = &mut chains.find(|candidate| candidate.name == chain)?.rules;
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
-        (index < rules.len()).then(|| rules.remove(index))
+        let found = rules.get(index)?;
+        (nft::canonical(&found.text) == nft::canonical(rule)).then(|| rules.remove(index))
     };
     edit_input(&namespace.name, &mut namespace.nft, delete)
 }

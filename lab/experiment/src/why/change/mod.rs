@@ -5,6 +5,7 @@ mod covering;
 mod describe;
 mod edit;
 mod error;
+mod node_commands;
 mod objects;
 mod side_effect;
 
@@ -20,6 +21,7 @@ use std::net::SocketAddr;
 
 use crate::bisect::Difference;
 use svclab_model::plan::{Backend, Forwarding, Neighbour, Route, RoutingRule};
+use svclab_ruleset::Protocol;
 
 /// Change that may be the fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -104,6 +106,11 @@ pub enum ProposedChange {
     MasqueradeFew,
     /// Starts kube-proxy with `--conntrack-tcp-be-liberal`.
     BeLiberal,
+    /// Starts kube-proxy with `--nodeport-addresses=0.0.0.0/0,::/0`. The default of the nftables mode
+    /// is the primary addresses of a node.
+    AllNodePortAddresses,
+    /// Starts kube-proxy with `--iptables-localhost-nodeports`, the default.
+    LocalhostNodePorts,
     /// Starts kube-proxy with `--ipvs-strict-arp`.
     StrictArp,
     /// Lets the underlay forward packets whose source is not an address of the sending node.
@@ -211,6 +218,30 @@ pub enum ProposedChange {
         /// Network in CIDR notation.
         #[schemars(with = "String")]
         network: Ipv4Network,
+    },
+    /// Adds a network to `nonMasqueradeCIDRs` of ip-masq-agent.
+    NonMasqueradeNetwork {
+        /// Network in CIDR notation.
+        #[schemars(with = "String")]
+        network: Ipv4Network,
+    },
+    /// Deletes the root queueing discipline of an interface, in place of which the kernel sets its
+    /// default.
+    DeleteQueue {
+        /// Node, pod or external host.
+        namespace: String,
+        /// Interface name.
+        link: String,
+    },
+    /// Deletes the conntrack entries of connections to an address.
+    DeleteConnections {
+        /// Node, pod or external host.
+        namespace: String,
+        /// Protocol of the connections.
+        #[schemars(with = "String")]
+        protocol: Protocol,
+        /// Address and port before translation.
+        destination: SocketAddr,
     },
     /// Deletes a route.
     DeleteRoute {
@@ -367,6 +398,8 @@ impl ProposedChange {
             | Self::MasqueradeAll
             | Self::MasqueradeFew
             | Self::BeLiberal
+            | Self::AllNodePortAddresses
+            | Self::LocalhostNodePorts
             | Self::StrictArp => true,
             Self::RestartProxy { node } => node == on,
             _ => false,
@@ -390,6 +423,8 @@ impl ProposedChange {
                 | Self::DeleteSetEntry { .. }
                 | Self::DeleteNftRule { .. }
                 | Self::DeleteRoute { .. }
+                | Self::DeleteQueue { .. }
+                | Self::DeleteConnections { .. }
                 | Self::AddRoute { .. }
                 | Self::DeleteRoutingRule { .. }
                 | Self::DeleteNftElement { .. }

@@ -38,6 +38,11 @@ pub enum ServiceField {
     NoProxyName,
     /// Removes `ipMode: Proxy` from the addresses of the load balancer.
     NoProxiedAddress,
+    /// Removes an address from `externalIPs` and from the addresses of the load balancer.
+    NoExternalAddress {
+        /// Address to remove.
+        address: IpAddr,
+    },
     /// Sets `port`.
     Port {
         /// Current number.
@@ -257,6 +262,20 @@ fn edit_field(object: &mut Service, field: &ServiceField) -> Option<()> {
         }
         return Some(());
     }
+    if let ServiceField::NoExternalAddress { address } = field {
+        let is_it = |text: &str| text.parse() == Ok(*address);
+        let balancer = object
+            .status
+            .as_mut()
+            .and_then(|status| status.load_balancer.as_mut());
+        if let Some(ingress) = balancer.and_then(|balancer| balancer.ingress.as_mut()) {
+            ingress.retain(|own| !own.ip.as_deref().is_some_and(is_it));
+        }
+        if let Some(addresses) = &mut object.spec.as_mut()?.external_ips {
+            addresses.retain(|own| !is_it(own));
+        }
+        return Some(());
+    }
     let spec = object.spec.as_mut()?;
     match field {
         ServiceField::NoSourceRanges => spec.load_balancer_source_ranges = None,
@@ -277,6 +296,7 @@ fn edit_field(object: &mut Service, field: &ServiceField) -> Option<()> {
         }
         ServiceField::NoProxyName
         | ServiceField::NoProxiedAddress
+        | ServiceField::NoExternalAddress { .. }
         | ServiceField::SelectedEndpoints
         | ServiceField::EndpointAddress { .. } => {}
     }

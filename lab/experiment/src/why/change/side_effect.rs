@@ -38,6 +38,11 @@ impl ProposedChange {
                 "destinations outside of the pod networks see the address of a node, not that of the \
                  pod"
             }
+            Self::NonMasqueradeNetwork { .. } => {
+                "destinations in the network see the address of the pod, so replies need a route to \
+                 the pod"
+            }
+            Self::DeleteConnections { .. } => "open connections to the address may end",
             Self::MasqueradeNetwork { .. } => {
                 "destinations in the network see the address of a node, not that of the pod"
             }

@@ -36,9 +36,12 @@ impl Search<'_> {
         while let Some((index, changes, result)) = pending.next().await {
             let (result, runs) = result.map_err(|error| to_run_error(&error))?;
             let described = search.describe(&changes);
+            // A restart alone may be enough: see `keep_minimal`.
+            let mut dumped = search.request.prepared.replaced_nodes();
+            let is_final = !dumped.any(|node| changes.iter().any(|change| change.restarts(node)));
             for failing in &search.finding.failing {
                 let probe = &failing.probe;
-                if result.is_fix_for(probe) && reported.insert(probe.clone()) {
+                if is_final && result.is_fix_for(probe) && reported.insert(probe.clone()) {
                     (search.report)(Progress::Fixed {
                         case: search.finding.case.clone(),
                         probe: probe.clone(),
@@ -82,35 +85,51 @@ impl Search<'_> {
 
     /// Describes changes, each with the commands that make it.
     fn describe(&self, changes: &[ProposedChange]) -> Vec<DescribedChange> {
-        let describe = |change: &ProposedChange| DescribedChange {
+        let is_restoration =
+            |change: &ProposedChange| matches!(change, ProposedChange::Restore { .. });
+        // The commands of several changes depend on each other: a route needs its address.
+        let are_joint = changes.len() > 1
+            && changes.iter().all(ProposedChange::is_on_node)
+            && (changes.iter().all(is_restoration) || !changes.iter().any(is_restoration));
+        let describe = |(index, change): (usize, &ProposedChange)| DescribedChange {
             description: change.to_string(),
             origin: self.components.origin(change),
-            commands: self.commands(change),
+            commands: match (are_joint, index) {
+                (false, _) => self.commands(std::slice::from_ref(change)),
+                (true, 0) => self.commands(changes),
+                (true, _) => Vec::new(),
+            },
             change: change.clone(),
         };
-        changes.iter().map(describe).collect()
+        changes.iter().enumerate().map(describe).collect()
     }
 
-    /// Returns the commands that make a change on a node. Empty if the change cannot be applied.
-    pub(super) fn commands(&self, change: &ProposedChange) -> Vec<TypedCommand> {
-        if !change.is_on_node() {
+    /// Returns the commands that make changes on nodes, in the order to type them. Empty if the
+    /// changes cannot be applied.
+    pub(super) fn commands(&self, changes: &[ProposedChange]) -> Vec<TypedCommand> {
+        if !changes.iter().all(ProposedChange::is_on_node) {
             return Vec::new();
         }
-        let Ok(changed) = self.apply_changes(std::slice::from_ref(change)) else {
+        let Ok(after) = self.apply_changes(changes) else {
             return Vec::new();
         };
         // A restored plan writes equal rules in another form.
-        let restorations = self.restorations.as_ref();
-        let current = match (change, restorations) {
-            (ProposedChange::Restore { .. }, Some(restorations)) => restorations.current(),
+        let current = match (changes.first(), &self.restorations) {
+            (Some(ProposedChange::Restore { .. }), Some(restorations)) => restorations.current(),
             _ => &self.prepared.plan,
         };
-        let commands = commands_between(current, &changed.plan).into_iter();
+        let known = current.commands.len();
+        let typed = after.plan.commands.iter().skip(known);
+        let typed = typed.map(|command| TypedCommand {
+            namespace: command.namespace.clone(),
+            command: command.to_string(),
+        });
+        let commands = commands_between(current, &after.plan).into_iter();
         let commands = commands.map(|command| TypedCommand {
             namespace: command.namespace,
             command: command.line,
         });
-        commands.collect()
+        commands.chain(typed).collect()
     }
 
     /// Tries changes. Returns their result and the number of runs. A fix that works in a changed

@@ -22,6 +22,7 @@ use super::request::WhyRequest;
 use super::success::{Outcome, required_runs};
 use crate::Progress;
 use crate::bench::LabChoice;
+use crate::draws::endpoint_runs;
 use restorations::Restorations;
 use svclab_journey::journey::Journey;
 use svclab_judge::summarize;
@@ -50,6 +51,8 @@ pub(super) struct Search<'a> {
     before: Outcome,
     /// Number of runs in which a fix has to succeed.
     required_runs: u32,
+    /// Number of runs that draw each endpoint almost certainly.
+    draws: u32,
     components: ComponentState,
     /// Differences from the state of the components; `None` if they cannot be compared.
     restorations: Option<Restorations>,
@@ -72,11 +75,20 @@ impl<'a> Search<'a> {
         let agent = labs.pool.agent().await.map_err(to_run_error)?;
         let kernel = agent.environment().kernel.clone();
         let case = &request.prepared.case.id;
-        let case_run = labs.run(&request.prepared, true, LabChoice::Any);
-        let (evidence, _) = case_run.await.map_err(to_run_error)?;
         let requested = request.probe.as_deref().zip(request.wanted.as_ref());
         let goals = Goals::new(&request.prepared, requested);
-        let before = goals.compare(&request.prepared, &evidence);
+        let draws = endpoint_runs(&request.prepared);
+        let mut runs = 0;
+        // A run may draw the endpoints that work.
+        let (evidence, before) = loop {
+            let case_run = labs.run(&request.prepared, true, LabChoice::Any);
+            let (evidence, _) = case_run.await.map_err(to_run_error)?;
+            let outcome = goals.compare(&request.prepared, &evidence);
+            runs += 1;
+            if runs >= draws || !outcome.failing_probes().is_empty() {
+                break (evidence, outcome);
+            }
+        };
         let mut search = Self {
             finding: Finding {
                 case: case.clone(),
@@ -89,9 +101,10 @@ impl<'a> Search<'a> {
                 untried_pairs: 0,
                 unread: None,
                 assumed: Vec::new(),
-                runs: 1,
+                runs,
             },
-            required_runs: required_runs(&before.wanted),
+            required_runs: required_runs(&before.wanted).max(draws),
+            draws,
             goals,
             request,
             prepared: Cow::Borrowed(&request.prepared),
@@ -125,6 +138,7 @@ impl<'a> Search<'a> {
         let mut reason = None;
         for after_probes in [false, true] {
             let prepared = &self.request.prepared;
+            let plan = &prepared.plan;
             let frozen = freeze_manual_changes(prepared, self.labs.pool, after_probes).await?;
             let frozen = match frozen {
                 Ok(frozen) => frozen,
@@ -133,21 +147,35 @@ impl<'a> Search<'a> {
                     break;
                 }
             };
-            let differs = match self.labs.run(&frozen, true, LabChoice::Any).await {
-                Ok((evidence, _)) => {
-                    self.finding.runs += 1;
-                    if self.fails_alike(&evidence) {
-                        self.prepared = Cow::Owned(frozen);
-                        return Some(evidence);
-                    }
-                    "a lab with this state does not fail in the same way".to_owned()
+            let differs = match self.run_until_alike(&frozen, true).await {
+                Ok(Some(evidence)) => {
+                    self.prepared = Cow::Owned(frozen);
+                    return Some(evidence);
                 }
+                Ok(None) => "a lab with this state does not fail in the same way".to_owned(),
                 Err(error) => format!("a lab with this state cannot be run: {error}"),
             };
-            reason = Some(UnreadState::new(&prepared.plan, differs));
+            reason = Some(UnreadState::new(plan, differs));
         }
         self.finding.unread = reason;
         None
+    }
+
+    /// Runs a case until it fails as without any change. `None` if it does not.
+    async fn run_until_alike(
+        &mut self,
+        prepared: &Prepared,
+        full_evidence: bool,
+    ) -> Result<Option<Evidence>, KernelError> {
+        for _ in 0..self.draws {
+            let run = self.labs.run(prepared, full_evidence, LabChoice::Any);
+            let (evidence, _) = run.await?;
+            self.finding.runs += 1;
+            if self.fails_alike(&evidence) {
+                return Ok(Some(evidence));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether all probes that fail without any change fail in a run.
@@ -165,12 +193,11 @@ impl<'a> Search<'a> {
         };
         let mut unchanged = self.prepared.as_ref().clone();
         unchanged.plan = restorations.current().clone();
-        let is_alike = match self.labs.run(&unchanged, false, LabChoice::Any).await {
-            Ok((evidence, _)) => self.fails_alike(&evidence),
+        let is_alike = match self.run_until_alike(&unchanged, false).await {
+            Ok(evidence) => evidence.is_some(),
             Err(KernelError::RequestFailed(_)) => false,
             Err(error) => return Err(error),
         };
-        self.finding.runs += 1;
         if !is_alike {
             self.restorations = None;
         }
@@ -311,11 +338,13 @@ impl<'a> Search<'a> {
         let restorations = self.restorations.iter();
         let restorations = restorations.flat_map(Restorations::single_changes);
         let restorations: Vec<ProposedChange> = restorations.collect();
-        let restoring = restorations.iter().map(|change| self.commands(change));
+        let restoring = restorations
+            .iter()
+            .map(|change| self.commands(std::slice::from_ref(change)));
         let restoring: Vec<Vec<TypedCommand>> = restoring.collect();
         for change in self.candidates.iter().cloned().chain(restorations) {
             // A restoration is often the same as a change of the object.
-            let own = self.commands(&change);
+            let own = self.commands(std::slice::from_ref(&change));
             if !own.is_empty() && known.contains(&own) {
                 continue;
             }

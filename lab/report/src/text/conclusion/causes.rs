@@ -27,7 +27,7 @@ pub(super) fn render_cause(kind: DropKind, fault: Option<&Fault>, ingress: Optio
         (DropKind::RouteRefused, Some(Fault::Route { lookup })) => {
             let unused = render_unused(lookup).map(|unused| {
                 format!(
-                    "a blackhole, unreachable or prohibit route refuses {}; {unused}",
+                    "the kernel found no usable route to {}; {unused}",
                     lookup.address
                 )
             });
@@ -97,9 +97,11 @@ pub(super) fn render_fault(fault: &Fault) -> String {
         }
         Fault::Hairpin { .. }
         | Fault::BridgePort { .. }
+        | Fault::DisabledPort { .. }
+        | Fault::UnconnectedNeighbour { .. }
         | Fault::IsolatedPorts { .. }
         | Fault::UnknownHardwareAddress { .. }
-        | Fault::LockedPort { .. } => render_port_fault(fault),
+        | Fault::LockedPort { .. } => render_bridge_fault(fault),
         Fault::Down { interface } => format!("{} is down", render_interface(interface)),
         Fault::Dummy { interface } => {
             format!("the dummy interface {interface} discards all packets")
@@ -143,8 +145,8 @@ pub(super) fn render_fault(fault: &Fault) -> String {
     }
 }
 
-/// Renders a bridge port at fault.
-fn render_port_fault(fault: &Fault) -> String {
+/// Renders a bridge at fault, or one of its ports.
+fn render_bridge_fault(fault: &Fault) -> String {
     match fault {
         Fault::Hairpin { bridge, port } => format!(
             "the bridge {bridge} sends no frame back through the port {port} that received it, \
@@ -156,9 +158,21 @@ fn render_port_fault(fault: &Fault) -> String {
             down: true,
         } => format!("the port {port} of the bridge {bridge} is down"),
         Fault::BridgePort { bridge, port, .. } => format!(
-            "the bridge {bridge} did not use the port {port} to the destination: the port is \
-             isolated or not forwarding, and the kernel does not report which"
+            "the bridge {bridge} did not use the port {port} to the destination: the kernel \
+             does not report why"
         ),
+        Fault::UnconnectedNeighbour {
+            address,
+            bridge,
+            owner,
+        } => format!(
+            "no reply from the neighbour {address} on {bridge}: the address belongs to {}, which is \
+             not connected to {bridge}",
+            render_interface(owner)
+        ),
+        Fault::DisabledPort { bridge, port } => {
+            format!("the port {port} of the bridge {bridge} is not in the forwarding state")
+        }
         Fault::IsolatedPorts {
             bridge,
             ingress,

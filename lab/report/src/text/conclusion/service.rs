@@ -187,7 +187,9 @@ fn render_endpoint_fact(fact: &Fact) -> String {
                     format!("the service has no {family} address (`ipFamilies`)")
                 }
                 NodePortGap::Loopback => {
-                    "kube-proxy serves no node ports on this loopback address".to_owned()
+                    "kube-proxy serves no node ports on this loopback address \
+                     (`localhostNodePorts`, `nodePortAddresses`)"
+                        .to_owned()
                 }
                 NodePortGap::Address => {
                     "kube-proxy serves no node ports on this address (`nodePortAddresses`)"
@@ -248,6 +250,10 @@ fn describe_gap(reason: &NoEndpointReason, node: &str) -> String {
         NoEndpointReason::NotReady(endpoints) => format!(
             "no ready endpoints: the condition `Ready` of {} is false",
             join_and(endpoints)
+        ),
+        NoEndpointReason::NoPort(port) => format!(
+            "no endpoint for port {port}: no container of the selected pods has a port with the name \
+             in its `targetPort`"
         ),
         NoEndpointReason::OnlyOnOtherNodes(policy) => format!(
             "no local endpoints on {node}, and `{}` excludes those on other nodes",

@@ -96,6 +96,9 @@ fn service_changes() -> Vec<ProposedChange> {
         ServiceField::NoAffinity,
         ServiceField::NoProxyName,
         ServiceField::NoProxiedAddress,
+        ServiceField::NoExternalAddress {
+            address: [203, 0, 113, 9].into(),
+        },
         ServiceField::SelectedEndpoints,
         ServiceField::EndpointAddress {
             address: [10, 244, 2, 77].into(),
@@ -282,6 +285,26 @@ pub(super) fn node_changes() -> Vec<ProposedChange> {
             number: 2,
             rule: named("ip daddr 192.0.2.1 drop"),
         },
+        ProposedChange::NonMasqueradeNetwork {
+            network: "10.244.0.0/16".parse().expect("a network"),
+        },
+        ProposedChange::AllNodePortAddresses,
+        ProposedChange::LocalhostNodePorts,
+        ProposedChange::DeleteQueue {
+            namespace: named("node-1"),
+            link: named("eth0"),
+        },
+        ProposedChange::DeleteConnections {
+            namespace: named("node-1"),
+            protocol: Protocol::Udp,
+            destination: "10.96.0.10:53".parse().expect("an address"),
+        },
+        ProposedChange::SetPort {
+            namespace: named("node-1"),
+            link: named("veth1"),
+            setting: named("state"),
+            on: true,
+        },
         ProposedChange::MasqueradeNetwork {
             network: "10.0.0.0/8".parse().expect("a network"),
         },
@@ -300,16 +323,8 @@ pub(super) fn node_changes() -> Vec<ProposedChange> {
         ProposedChange::DeleteRoutingRule {
             namespace: named("node-1"),
             rule: Box::new(RoutingRule {
-                priority: 100,
-                v6: false,
-                inverted: false,
                 from: Some("10.244.1.0/24".parse().expect("a network")),
-                to: None,
-                mark: None,
-                input_interface: None,
-                output_interface: None,
-                suppress_prefix_length: None,
-                action: RoutingAction::Table(7),
+                ..RoutingRule::new(false, 100, RoutingAction::Table(7))
             }),
         },
         ProposedChange::DeleteNftElement {

@@ -238,6 +238,18 @@ fn facts_other_objects_at_fault_are_named() {
         port: port(),
         address: address.map(|address| address.parse().unwrap()),
     };
+    let disabled = Fault::DisabledPort {
+        bridge: bridge(),
+        port: port(),
+    };
+    let unconnected = Fault::UnconnectedNeighbour {
+        address: "172.17.5.9".parse().unwrap(),
+        bridge: bridge(),
+        owner: InterfaceName {
+            namespace: "host/corp".to_owned(),
+            interface: "eth0".to_owned(),
+        },
+    };
     let locked = Fault::LockedPort {
         bridge: bridge(),
         port: port(),
@@ -290,6 +302,13 @@ fn facts_other_objects_at_fault_are_named() {
         drop(bridging, none, "br_forward", bridge_port(false)),
         drop(bridging, none, "br_forward", bridge_port(true)),
         drop(bridging, none, "br_forward", isolated),
+        drop(bridging, none, "br_forward", disabled),
+        drop(
+            DropKind::NeighbourFailed,
+            "NEIGH_FAILED",
+            "neigh_invalidate",
+            unconnected
+        ),
         drop(bridging, none, "br_flood", unknown(None)),
         drop(
             bridging,

@@ -213,6 +213,7 @@ fn facts_ends_at_endpoints_are_named() {
             "pod/default/web-1".to_owned(),
             "pod/default/web-2".to_owned(),
         ])),
+        no_endpoint(NoEndpointReason::NoPort(80)),
         no_endpoint(NoEndpointReason::OnlyOnOtherNodes(
             ServicePolicy::ExternalLocal
         )),
