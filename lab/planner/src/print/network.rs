@@ -20,7 +20,9 @@ pub(super) fn render_links(plan: &Plan, namespace_index: usize) -> String {
         let head = format!("link add {}", unsegmented(link));
         match &link.kind {
             LinkKind::Bridge => commands.push(format!("{head} type bridge")),
-            LinkKind::Dummy => commands.push(format!("{head} type dummy")),
+            LinkKind::Dummy => {
+                commands.push(format!("link add {} type dummy", device_arguments(link)));
+            }
             LinkKind::Vxlan {
                 vni,
                 port,

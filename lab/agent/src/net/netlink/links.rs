@@ -275,13 +275,13 @@ fn with_common_fields<T>(
     plan: &Namespace,
     link: &Link,
 ) -> LinkMessageBuilder<T> {
+    let mut builder = builder.index(index).address(link.mac.0.to_vec());
     // Otherwise TCP hands over segments of up to 64 KiB, and veth interfaces and bridges forward
     // them whatever their MTU is (Linux v6.12, `include/linux/netdevice.h`, `__is_skb_forwardable`).
     // A wire does not.
-    let builder = builder
-        .index(index)
-        .address(link.mac.0.to_vec())
-        .append_extra_attribute(LinkAttribute::GsoMaxSegs(1));
+    if link.kind != LinkKind::Dummy {
+        builder = builder.append_extra_attribute(LinkAttribute::GsoMaxSegs(1));
+    }
     match created_mtu(plan, link) {
         Some(mtu) => builder.mtu(mtu),
         None => builder,
