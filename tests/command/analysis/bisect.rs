@@ -253,6 +253,36 @@ fn bisect_two_dumps_finds_different_rule() {
     assert_output_snapshot!(bisect_refused(&arguments, Some(directory.path())));
 }
 
+/// Two faults that break different probes are both found, each with its probe.
+#[test]
+fn bisect_two_independent_faults_finds_both() {
+    let (_directory, path) = write_lab(include_str!("cures.yaml"));
+    let [good, bad] = ["none", "both"].map(|fault| format!("{}/fault={fault}", path.display()));
+    let arguments = ["--good", &good, "--bad", &bad, "--format=json"];
+    let (code, text) = bisect(&arguments, None);
+    assert_eq!(code, Some(0), "{text}");
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    assert_matches_schema(&document, include_str!("../../schema/bisection.v1.json"));
+    let further = document["further"].as_array().expect("further findings");
+    let mut named: Vec<(&str, String)> = further
+        .iter()
+        .chain([&document])
+        .map(|finding| {
+            let probe = finding["symptom"]["probe"].as_str().expect("a probe");
+            (probe, finding["fixes"][0][0]["bad"].to_string())
+        })
+        .collect();
+    named.sort_unstable();
+    let [(first, of_call), (second, of_out)] = named.as_slice() else {
+        panic!("{named:?}");
+    };
+    assert_eq!((*first, *second), ("call", "out"));
+    assert!(
+        of_call.contains("10.244.2.10") && of_out.contains("198.51.100.7"),
+        "{named:?}"
+    );
+}
+
 /// Bisects the dumps of a node before and after a command on the node.
 fn bisect_after_command(command: &str) -> (Option<i32>, String) {
     let labs = Labs::with_running_case();

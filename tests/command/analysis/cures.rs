@@ -57,6 +57,36 @@ const CURES: &[(&str, &str, &str)] = &[
         "delete the address 10.244.2.10/32 from lo on node-1",
         "ip address del 10.244.2.10/32 dev lo",
     ),
+    (
+        "hardwareAddress",
+        "",
+        "ip link set dev flannel.1 address 0a:58:",
+    ),
+    (
+        "severalHops",
+        "",
+        "ip route replace 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink",
+    ),
+    (
+        "portRule",
+        "delete the routing rule priority 500",
+        "ip rule del priority 500 from all ipproto tcp dport 8080 lookup 77",
+    ),
+    (
+        "localRule",
+        "",
+        "ip rule add priority 0 from all lookup local",
+    ),
+    (
+        "queue",
+        "delete the queueing discipline of eth0",
+        "tc qdisc del dev eth0 root",
+    ),
+    (
+        "disabledPort",
+        "set state forwarding for the bridge port",
+        "bridge link set dev vetha7a3e029 state forwarding",
+    ),
 ];
 
 /// Returns the fixes of a probe, each with its descriptions and commands.
@@ -96,7 +126,8 @@ fn why_faults_of_many_kinds_are_cured() {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
     assert_matches_schema(&document, include_str!("../../schema/why.v1.json"));
     let cases = document["cases"].as_array().expect("cases");
-    assert_eq!(cases.len(), CURES.len() + 1);
+    // Without faults, and with two of them.
+    assert_eq!(cases.len(), CURES.len() + 2);
     let mut complaints = Vec::new();
     for (fault, description, command) in CURES {
         let id = format!("lab/fault={fault}");

@@ -53,9 +53,10 @@ fn why_flushed_rules_names_two_that_matter() {
     for wrong in found[0]["failing"].as_array().expect("probes") {
         let cures = wrong["fixes"].as_array().expect("fixes");
         assert_eq!(cures.len(), 1, "{wrong}");
-        let matters = cures[0]["necessary"].as_array().expect("differences");
+        let changes = cures[0]["changes"].as_array().expect("changes");
+        let matters = changes.iter().map(|described| &described["change"]);
         let rules: Vec<&str> = matters
-            .iter()
+            .flat_map(|change| change["differences"].as_array().expect("differences"))
             .map(|difference| difference["good"].as_str().expect("the missing rule"))
             .collect();
         assert!(

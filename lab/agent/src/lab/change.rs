@@ -58,7 +58,10 @@ impl RunningLab {
         }
         begin(step, "apply changes to its namespaces").await;
         let mut links = delta.namespaces.iter().flat_map(|change| &change.links);
-        let needs_wait = links.any(|link| link.up == Some(true) || !link.addresses.add.is_empty());
+        // A bridge starts to carry packets after its ports.
+        let needs_wait = links.any(|link| {
+            link.up == Some(true) || link.port.is_some() || !link.addresses.add.is_empty()
+        });
         for change in delta.namespaces {
             self.apply_namespace_delta(change).await?;
         }

@@ -52,8 +52,8 @@ pub struct Bisection {
     /// All trials in the order in which they ended, including those of both sides and the
     /// verification.
     pub trials: Vec<Trial>,
-    /// Upper bound of the probability that chance led to a wrong result, per million. If the search
-    /// was repeated, only the last repetition counts: its trials are independent of earlier ones.
+    /// Upper bound of the probability that chance led to a wrong finding, per million. If a search was
+    /// repeated, only the last repetition counts: its trials are independent of earlier ones.
     pub error_per_million: u64,
     /// Duration of the bisection in milliseconds.
     pub duration_ms: u64,

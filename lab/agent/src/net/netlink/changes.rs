@@ -8,12 +8,12 @@ use rtnetlink::LinkUnspec;
 use super::routes::route_message;
 use super::{NamespaceNetlink, StepResult as _, errno, step_failure};
 use crate::runtime::failure;
+use svclab_model::plan::Namespace;
 use svclab_model::plan::delta::{LinkChange, NamespaceDelta};
-use svclab_model::plan::{Link, Namespace};
 use svclab_model::protocol::Failure;
 
 impl NamespaceNetlink {
-    /// Changes interfaces and their addresses.
+    /// Changes interfaces and their addresses. `plan` is the namespace before the changes.
     pub(crate) async fn change_links(
         &self,
         plan: &Namespace,
@@ -50,8 +50,15 @@ impl NamespaceNetlink {
                 let step = format_args!("change interface {}", change.name);
                 result.in_step(&plan.name, step)?;
             }
-            let is_up = |link: &Link| link.name == change.name && !link.down;
-            if let Some(settings) = change.port.filter(|_| plan.links.iter().any(is_up)) {
+            // Any of these requests enables a port.
+            let mut links = plan.links.iter();
+            let Some(link) = links.find(|link| link.name == change.name) else {
+                continue;
+            };
+            let settings = change.port.unwrap_or(link.port);
+            let is_up = change.up.unwrap_or(!link.down);
+            let is_changed = change.port.is_some() || !settings.forwarding;
+            if link.bridge.is_some() && is_up && is_changed {
                 self.set_port_state(plan, &change.name, index, settings.forwarding)
                     .await?;
             }

@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use ipnetwork::IpNetwork;
+use netlink_packet_core::DefaultNla;
 use netlink_packet_route::link::{
     BridgePortState, InfoBridgePort, InfoData, InfoVeth, LinkAttribute, LinkMessage,
+    LinkProtoInfoBridge,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
@@ -20,6 +22,9 @@ use crate::net::netns::NetNs;
 use crate::runtime::failure;
 use svclab_model::plan::{Link, LinkKind, Namespace, PortSettings};
 use svclab_model::protocol::{Failure, IP_ADDR};
+
+/// Attribute of a bridge port (Linux v6.12, `include/uapi/linux/if_link.h`).
+const IFLA_BRPORT_STATE: u16 = 1;
 
 impl NamespaceNetlink {
     /// Attaches ports to their bridges, adds addresses, and brings all interfaces up.
@@ -90,7 +95,7 @@ impl NamespaceNetlink {
             |link: &&Link| link.bridge.is_some() && !link.down && !link.port.forwarding;
         for link in plan.links.iter().filter(is_disabled) {
             let message = state_message(self.index(plan, &link.name)?, false);
-            batch.push(RouteNetlinkMessage::NewLink(message), 0, move |error| {
+            batch.push(RouteNetlinkMessage::SetLink(message), 0, move |error| {
                 let step = format_args!("disable bridge port {}", link.name);
                 step_failure(&plan.name, step, &error)
             });
@@ -107,7 +112,7 @@ impl NamespaceNetlink {
         forwarding: bool,
     ) -> Result<(), Failure> {
         let message = state_message(index, forwarding);
-        let result = self.handle.link().set_port(message).execute().await;
+        let result = self.handle.link().set(message).execute().await;
         let verb = if forwarding { "enable" } else { "disable" };
         result.in_step(&plan.name, format_args!("{verb} bridge port {name}"))
     }
@@ -175,15 +180,24 @@ fn port_message(index: u32, settings: PortSettings) -> LinkMessage {
         .build()
 }
 
+/// Returns the request for the state of a bridge port, as `bridge link set` sends it. After a request
+/// as that of [`port_message`], the kernel enables the port again (Linux v6.12,
+/// `net/core/rtnetlink.c`, `do_setlink`, and `net/bridge/br.c`, `br_device_event`).
 fn state_message(index: u32, forwarding: bool) -> LinkMessage {
     let state = if forwarding {
         BridgePortState::Forwarding
     } else {
         BridgePortState::Disabled
     };
-    LinkBridgePort::new(index)
-        .append_info_data(InfoBridgePort::State(state))
-        .build()
+    let state = DefaultNla::new(IFLA_BRPORT_STATE, vec![state.into()]);
+    let mut message = LinkMessage::default();
+    message.header.interface_family = AddressFamily::Bridge;
+    message.header.index = index;
+    let settings = vec![LinkProtoInfoBridge::Other(state)];
+    message
+        .attributes
+        .push(LinkAttribute::ProtoInfoBridge(settings));
+    message
 }
 
 /// Creates every interface of every namespace: bridges, veth pairs between namespaces, tunnels. All

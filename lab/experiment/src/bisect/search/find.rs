@@ -86,7 +86,7 @@ pub async fn find(
                 break;
             }
         };
-        error_probability += last.error_probability;
+        error_probability = error_probability.max(last.error_probability);
         found.further.push(last.finding.clone());
         found.trials.append(&mut last.trials);
     }

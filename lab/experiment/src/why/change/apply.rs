@@ -64,11 +64,7 @@ impl ProposedChange {
                 change_proxies(case, |proxy| set(&mut proxy.tcp_be_liberal, true))?;
             }
             Self::AllNodePortAddresses => {
-                let all = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-                let all = all
-                    .into_iter()
-                    .filter_map(|ip: IpAddr| IpNetwork::new(ip, 0).ok());
-                let all: Vec<NodePortAddress> = all.map(NodePortAddress::Network).collect();
+                let all = all_addresses();
                 change_proxies(case, |proxy| {
                     set(&mut proxy.node_port_addresses, all.clone())
                 })?;
@@ -356,6 +352,14 @@ fn change_proxies(
     proxies
         .map(change)
         .fold(Err(ChangeError::NoEffect), Result::or)
+}
+
+/// Returns the value of `--nodeport-addresses` for all addresses of a node.
+fn all_addresses() -> Vec<NodePortAddress> {
+    let all = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    let networks = all.map(|ip: IpAddr| IpNetwork::new(ip, 0));
+    let networks = networks.into_iter().filter_map(Result::ok);
+    networks.map(NodePortAddress::Network).collect()
 }
 
 fn parse_networks(networks: &str) -> Result<Cidrs, ChangeError> {
