@@ -83,8 +83,8 @@ impl<'a> LastHop<'a> {
     }
 
     /// Returns what made a bridge refuse a frame: the bridge, if it is down, the port that received
-    /// the frame, if it does not forward or is locked, or the port to the destination, if its settings tell why. Linux
-    /// v6.18 reports the ports in the same function (`net/bridge/br_input.c`,
+    /// the frame, if it does not forward or is locked, or the port to the destination, if its settings
+    /// tell why. Linux v6.18 reports the ports in the same function (`net/bridge/br_input.c`,
     /// `br_handle_frame_finish`).
     pub(super) fn bridge_ingress(self) -> Option<Fault> {
         let state = self.bridge_down().or_else(|| self.disabled_ingress());

@@ -1,5 +1,6 @@
 //! Tests the causes of losses: the rows of the drop table, and the objects at fault.
 
+mod bridges;
 mod objects;
 mod replies;
 mod routes;
