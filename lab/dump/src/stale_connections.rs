@@ -15,6 +15,7 @@ use svclab_ruleset::Protocol;
 use svclab_ruleset::conntrack::Connection;
 use svclab_ruleset::iptables::Rule;
 use svclab_ruleset::iptables::script::Table;
+use svclab_ruleset::network::is_single;
 
 /// Connections of clients to one target that have the same server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -258,8 +259,7 @@ fn addresses_in(text: &str) -> impl Iterator<Item = IpAddr> + '_ {
 /// Returns the address of a prefix that covers no other address.
 fn single_address(prefix: &str) -> Option<IpAddr> {
     let network: IpNetwork = prefix.parse().ok()?;
-    let is_single = network.prefix() == if network.is_ipv4() { 32 } else { 128 };
-    is_single.then_some(network.ip())
+    is_single(network).then_some(network.ip())
 }
 
 #[cfg(test)]

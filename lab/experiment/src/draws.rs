@@ -4,63 +4,64 @@
 
 use std::collections::BTreeMap;
 
+use crate::statistics::repetitions;
 use svclab_judge::{called_service, possible_endpoints};
+use svclab_model::plan::Probe;
 use svclab_runner::run::prepare::Prepared;
-
-/// Accepted probability that every draw misses one of the endpoints.
-const MAX_CHANCE: f64 = 1e-3;
 
 /// Maximum number of draws.
 const MAX_DRAWS: u32 = 20;
+
+/// Probe of a service with several endpoints.
+struct Drawing<'p> {
+    probe: &'p Probe,
+    /// Number of draws in which each endpoint is drawn almost certainly.
+    draws: u32,
+    has_affinity: bool,
+}
 
 /// Returns the number of runs of each probe of a service with several endpoints and session
 /// affinity. All connections of such a probe go to one endpoint.
 #[must_use]
 pub fn affinity_runs(prepared: &Prepared) -> BTreeMap<String, u32> {
-    let mut runs = BTreeMap::new();
-    for_each_drawing(prepared, |probe, endpoints, _, has_affinity| {
-        if has_affinity {
-            runs.insert(probe.to_owned(), draws_for(endpoints));
-        }
-    });
-    runs
+    let with_affinity = drawings(prepared).filter(|drawing| drawing.has_affinity);
+    with_affinity
+        .map(|drawing| (drawing.probe.name.clone(), drawing.draws))
+        .collect()
 }
 
 /// Returns the number of runs in which every probe draws each endpoint of its service almost
 /// certainly.
 pub(crate) fn endpoint_runs(prepared: &Prepared) -> u32 {
-    let mut most = 1;
-    for_each_drawing(prepared, |_, endpoints, connections, has_affinity| {
-        let draws = if has_affinity { 1 } else { connections.max(1) };
-        most = most.max(draws_for(endpoints).div_ceil(draws));
+    let runs = drawings(prepared).map(|drawing| {
+        let draws_per_run = if drawing.has_affinity {
+            1
+        } else {
+            drawing.probe.connections.max(1)
+        };
+        drawing.draws.div_ceil(draws_per_run)
     });
-    most
+    runs.max().unwrap_or(1)
 }
 
-/// Calls `visit` for each probe of a service with several endpoints, with the name of the probe, the
-/// number of endpoints, the number of connections, and whether the service has session affinity.
-fn for_each_drawing(prepared: &Prepared, mut visit: impl FnMut(&str, usize, u32, bool)) {
-    for (judged, stage) in prepared.stages().zip(&prepared.plan.stages) {
-        for probe in &stage.probes {
-            let Some((service, _)) = called_service(judged.cluster, probe) else {
-                continue;
-            };
-            let endpoints = possible_endpoints(judged.cluster, probe);
-            let endpoints = endpoints.map_or(0, |endpoints| endpoints.len());
-            if endpoints > 1 {
-                let has_affinity = service.affinity_seconds.is_some();
-                visit(&probe.name, endpoints, probe.connections, has_affinity);
-            }
-        }
-    }
+fn drawings(prepared: &Prepared) -> impl Iterator<Item = Drawing<'_>> {
+    let stages = prepared.stages().zip(&prepared.plan.stages);
+    stages.flat_map(|(judged, stage)| {
+        stage.probes.iter().filter_map(move |probe| {
+            let (service, _) = called_service(judged.cluster, probe)?;
+            let endpoints = possible_endpoints(judged.cluster, probe)?.len();
+            (endpoints > 1).then(|| Drawing {
+                probe,
+                draws: draws_for(endpoints),
+                has_affinity: service.affinity_seconds.is_some(),
+            })
+        })
+    })
 }
 
 fn draws_for(endpoints: usize) -> u32 {
     let endpoints = u32::try_from(endpoints).unwrap_or(u32::MAX);
-    let missed = 1.0 - 1.0 / f64::from(endpoints);
-    let mut enough = 1..MAX_DRAWS;
-    let is_enough = |draws: &u32| missed.powf(f64::from(*draws)) <= MAX_CHANCE;
-    enough.find(is_enough).unwrap_or(MAX_DRAWS)
+    repetitions(1.0 - 1.0 / f64::from(endpoints), MAX_DRAWS)
 }
 
 #[cfg(test)]

@@ -6,8 +6,14 @@ use crate::plan::Backend;
 /// `family` is 4 or 6, `verb` is `restore` or `save`.
 #[must_use]
 pub fn iptables_program(family: u8, backend: Backend, verb: &str) -> String {
+    format!("{}-{verb}", iptables_command(family, backend))
+}
+
+/// Returns the name of the program that changes single rules: `ip6tables-legacy`. `family` is 4 or 6.
+#[must_use]
+pub fn iptables_command(family: u8, backend: Backend) -> String {
     let word = if family == 6 { "ip6tables" } else { "iptables" };
-    format!("{word}-{}-{verb}", backend.name())
+    format!("{word}-{}", backend.name())
 }
 
 /// Returns the Debian package that provides a program. `None` if labs do not call the program.

@@ -18,6 +18,7 @@ pub mod json;
 pub mod link;
 mod mac;
 pub mod neighbour;
+pub mod network;
 pub mod nft;
 mod protocol;
 pub mod route;

@@ -101,6 +101,17 @@ pub(crate) fn sample_size(endpoints: usize, threshold: Threshold) -> u64 {
     whole(size.min(f64::from(MAX_SAMPLE)))
 }
 
+/// Accepted probability that chance makes every repetition succeed.
+const MAX_CHANCE: f64 = 1e-3;
+
+/// Returns the number of repetitions, at most `max`, that all succeed with a probability of at most
+/// [`MAX_CHANCE`] if chance makes each succeed with this probability.
+pub(crate) fn repetitions(chance: f64, max: u32) -> u32 {
+    let mut enough = 1..max;
+    let is_enough = |count: &u32| chance.powf(f64::from(*count)) <= MAX_CHANCE;
+    enough.find(is_enough).unwrap_or(max)
+}
+
 /// Returns a probability in parts of `all`, rounded up; 0 below 1 part.
 pub(crate) fn parts(probability: f64, all: f64) -> u64 {
     let parts = probability * all;

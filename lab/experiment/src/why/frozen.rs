@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::finding::UnreadState;
 use svclab_dump::{File, NodeDump};
-use svclab_model::plan::{Neighbour, Plan};
+use svclab_model::plan::{ETHERNET_MTU, Neighbour, Plan};
 use svclab_planner::replay::{HardwareAddresses, replace_node};
 use svclab_ruleset::tool::Format;
 use svclab_runner::kernel::{KernelError, Session};
@@ -34,10 +34,6 @@ const PROGRAMS: [(&str, &str); 17] = [
     ("bridge-link", "bridge -d link"),
     ("sysctl-a", "sysctl -a"),
 ];
-
-/// MTU of an interface without another one, in bytes (Linux v6.12, `include/uapi/linux/if_ether.h`,
-/// `ETH_DATA_LEN`).
-const ETHERNET_MTU: u32 = 1500;
 
 /// Returns the names of the programs that read the state of a node. Guests have them on request.
 pub(super) fn state_programs() -> impl Iterator<Item = &'static str> {

@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::ProposedChange;
 use super::finding::{ChangeResult, FailingProbe, Fix, ProbeCount};
+use crate::statistics::repetitions;
 
 /// Maximum number of runs in which a fix has to succeed.
 const MAX_FIX_RUNS: u32 = 12;
 
 /// Minimum number of connections of a fix, of a probe that never succeeded without it.
 const MIN_FIX_CONNECTIONS: u32 = 4;
-
-/// Accepted probability that all connections succeed by chance.
-const MAX_CHANCE: f64 = 1e-3;
 
 /// Number of successful connections and of all connections, by probe.
 pub(super) type SuccessCounts = BTreeMap<String, (u32, u32)>;
@@ -167,10 +165,7 @@ pub(super) fn required_runs(before: &SuccessCounts) -> u32 {
         }
         // Fraction of runs in which all connections succeed by chance.
         let share = f64::from(*connected) / f64::from((*total).max(1));
-        let chance = share.powf(f64::from(*total));
-        let mut enough = 1..MAX_FIX_RUNS;
-        let is_enough = |runs: &u32| chance.powf(f64::from(*runs)) <= MAX_CHANCE;
-        enough.find(is_enough).unwrap_or(MAX_FIX_RUNS)
+        repetitions(share.powf(f64::from(*total)), MAX_FIX_RUNS)
     };
     before.values().map(runs_for).max().unwrap_or(1)
 }

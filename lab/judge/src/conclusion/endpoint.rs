@@ -10,12 +10,8 @@ use super::{Conclusion, Fact};
 use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, RuleMatch};
 use svclab_planner::cluster::{FABRIC, Node};
 use svclab_rules::kube_proxy::Mode;
-use svclab_rules::objects::{EndpointSlice, PortSpec, Service, SliceEndpoint};
+use svclab_rules::objects::{EndpointSlice, NODE_PORTS, PortSpec, Service, SliceEndpoint};
 use svclab_ruleset::{Family, Protocol};
-
-/// Range of node ports without the flag `--service-node-port-range` of the API server (kubernetes
-/// v1.30, `pkg/kubeapiserver/options/options.go`, `DefaultServiceNodePortRange`).
-const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
 /// Chains of kube-proxy that drop packets from outside of the source ranges of a service: iptables
 /// since v1.27, iptables before, ipvs and nftables (kubernetes v1.30, `pkg/proxy`).
@@ -144,17 +140,11 @@ impl Conclusion<'_> {
         if !has_ended || hop.after.destination != to {
             return None;
         }
-        let (service, is_internal) = self.service(to, request.kind)?;
+        let (service, port) = self.service_port(to, request.kind)?;
+        let is_internal = service.cluster_ips.contains(&to.ip());
         let slices = self.book.cluster().slices.iter();
         let own = slices.filter(|slice| slice.belongs_to(service));
-        let mut ports = service.ports.iter();
-        let called = ports.find(|port| {
-            Some(port.protocol) == protocol(request.kind)
-                && (port.port == to.port() || port.node_port == Some(to.port()))
-        });
-        let has_port = |slice: &EndpointSlice| {
-            called.is_none_or(|port| slice.port_numbers(&port.name).next().is_some())
-        };
+        let has_port = |slice: &EndpointSlice| slice.port_numbers(&port.name).next().is_some();
         let is_served = own.clone().any(has_port);
         let endpoints = own.flat_map(|slice| &slice.endpoints).filter(|endpoint| {
             let mut addresses = endpoint.addresses.iter();
@@ -176,7 +166,7 @@ impl Conclusion<'_> {
             let addresses = endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
             let names = addresses.map(|address| self.book.name_of(*address));
             NoEndpointReason::NotReady(names.collect())
-        } else if let (false, Some(port)) = (is_served, called) {
+        } else if !is_served {
             NoEndpointReason::NoPort(port.port)
         } else if is_local && !usable.any(|endpoint| endpoint.node.as_ref() == Some(&node.name)) {
             NoEndpointReason::OnlyOnOtherNodes(policy)

@@ -13,7 +13,7 @@ use svclab_model::plan::NFTABLES_TABLE;
 use svclab_planner::cluster::{FABRIC, INTERNET, Node};
 use svclab_rules::kube_proxy::services::ignore_reason;
 use svclab_rules::kube_proxy::{DetectLocalMode, KubeProxy, Mode};
-use svclab_rules::objects::{IngressIp, Service};
+use svclab_rules::objects::{IngressIp, PortSpec, Service};
 use svclab_ruleset::Protocol;
 use svclab_ruleset::ipvs::VirtualServerKey;
 
@@ -84,6 +84,16 @@ impl Conclusion<'_> {
     /// Returns the service with an address and port, and whether the address is a cluster IP.
     /// [`Kind::Other`] stands for any protocol.
     pub(super) fn service(&self, address: SocketAddr, kind: Kind) -> Option<(&Service, bool)> {
+        let (service, _) = self.service_port(address, kind)?;
+        Some((service, service.cluster_ips.contains(&address.ip())))
+    }
+
+    /// Returns the service with an address and port, and this port: see [`Self::service`].
+    pub(super) fn service_port(
+        &self,
+        address: SocketAddr,
+        kind: Kind,
+    ) -> Option<(&Service, &PortSpec)> {
         let cluster = self.book.cluster();
         let is_protocol = |protocol: Protocol| match kind {
             Kind::Other => true,
@@ -94,15 +104,15 @@ impl Conclusion<'_> {
             let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
             nodes.into_iter().any(|own| own.ip() == address.ip())
         };
-        let service = cluster.services.iter().find(|service| {
+        cluster.services.iter().find_map(|service| {
             let is_own = service.has_address(address.ip());
-            service.ports.iter().any(|port| {
+            let port = service.ports.iter().find(|port| {
                 is_protocol(port.protocol)
                     && (is_own && port.port == address.port()
                         || port.node_port == Some(address.port()) && is_node())
-            })
-        })?;
-        Some((service, service.cluster_ips.contains(&address.ip())))
+            });
+            Some((service, port?))
+        })
     }
 
     pub(super) fn node(&self, hop: &Hop) -> Option<&Node> {

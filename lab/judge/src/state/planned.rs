@@ -8,13 +8,11 @@ use svclab_model::evidence::{
     ForwardingEntry, LinkState, NeighbourEntry, NetworkState, RouteState, VxlanState,
 };
 use svclab_model::plan::{
-    ForwardingTarget, Link, LinkKind, Namespace, PortSettings, Route, RouteKind, RoutingRule,
+    ETHERNET_MTU, ForwardingTarget, Link, LinkKind, Namespace, PortSettings, Route, RouteKind,
+    RoutingRule,
 };
+use svclab_ruleset::network::is_single;
 use svclab_ruleset::nft::Ruleset;
-
-/// MTU of an interface without another one (Linux v6.12, `include/uapi/linux/if_ether.h`,
-/// `ETH_DATA_LEN`).
-const DEFAULT_MTU: u32 = 1500;
 
 /// Bytes that a VXLAN device adds to an IPv4 packet (Linux v6.12, `include/net/vxlan.h`,
 /// `VXLAN_HEADROOM`).
@@ -109,13 +107,13 @@ fn planned_mtu(namespace: &Namespace, link: &Link) -> u32 {
             .filter(|port| port.bridge.as_ref() == Some(&link.name))
             .map(|port| planned_mtu(namespace, port))
             .min()
-            .unwrap_or(DEFAULT_MTU),
+            .unwrap_or(ETHERNET_MTU),
         LinkKind::Vxlan { dev, .. } => {
             let below = links.find(|other| other.name == *dev);
-            let below = below.map_or(DEFAULT_MTU, |below| planned_mtu(namespace, below));
+            let below = below.map_or(ETHERNET_MTU, |below| planned_mtu(namespace, below));
             below.saturating_sub(VXLAN_HEADROOM)
         }
-        LinkKind::Veth { .. } | LinkKind::Dummy => DEFAULT_MTU,
+        LinkKind::Veth { .. } | LinkKind::Dummy => ETHERNET_MTU,
     }
 }
 
@@ -134,8 +132,8 @@ fn planned_routes(namespace: &Namespace) -> Vec<RouteState> {
     let links = namespace.links.iter();
     let addresses = links.flat_map(|link| link.addresses.iter().map(|own| (&*link.name, *own)));
     let host_routes = loopback.chain(addresses.clone()).map(|(dev, own)| {
-        let longest = longest_prefix(own);
-        (dev, IpNetwork::new(own.ip(), longest).unwrap_or(own))
+        let single: IpNetwork = own.ip().into();
+        (dev, single)
     });
     all.extend(defaults.chain(host_routes).map(|(dev, to)| Route {
         kind: RouteKind::Local,
@@ -149,9 +147,7 @@ fn planned_routes(namespace: &Namespace) -> Vec<RouteState> {
                 && interface == dev
         };
         // An address with the longest prefix has no subnet.
-        own.prefix() < longest_prefix(*own)
-            && is_up(dev)
-            && !namespace.removed_routes.iter().any(is_removed)
+        !is_single(*own) && is_up(dev) && !namespace.removed_routes.iter().any(is_removed)
     });
     all.extend(connected.filter_map(|(dev, own)| {
         let to = IpNetwork::new(own.network(), own.prefix()).ok()?;
@@ -164,13 +160,6 @@ fn planned_routes(namespace: &Namespace) -> Vec<RouteState> {
     }));
     let all = all.into_iter();
     all.map(|route| RouteState { route, mtu: None }).collect()
-}
-
-const fn longest_prefix(network: IpNetwork) -> u8 {
-    match network {
-        IpNetwork::V4(_) => 32,
-        IpNetwork::V6(_) => 128,
-    }
 }
 
 fn kernel_route(to: IpNetwork, dev: &str) -> Route {

@@ -34,7 +34,17 @@ pub struct Link {
     pub mtu: Option<u32>,
 }
 
+/// MTU of an interface without another one, in bytes (Linux v6.12, `include/uapi/linux/if_ether.h`,
+/// `ETH_DATA_LEN`).
+pub const ETHERNET_MTU: u32 = 1500;
+
 impl Link {
+    /// Whether the interface is a bridge port that is up and does not forward.
+    #[must_use]
+    pub const fn is_disabled_port(&self) -> bool {
+        self.bridge.is_some() && !self.down && !self.port.forwarding
+    }
+
     /// Whether the interface is a veth whose peer is in the namespace `name`.
     #[must_use]
     pub fn is_veth_to(&self, name: &str) -> bool {

@@ -23,7 +23,7 @@ pub use crate::bridge_port::PortSettings;
 pub use crate::routing::{MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule};
 pub use forget::{ConntrackFilter, ReplySource};
 pub use health::HealthCheck;
-pub use link::{Link, LinkKind};
+pub use link::{ETHERNET_MTU, Link, LinkKind};
 pub use probe::{
     Count, Lifetime, MAX_DATAGRAM_BYTES, MAX_STREAM_BYTES, MaxWait, Probe, ProbeProtocol, Server,
     ServerKind, Target,

@@ -169,8 +169,7 @@ pub(super) fn network_text(to: IpNetwork) -> String {
 pub(super) fn render_bridge(namespace: &Namespace) -> String {
     let entries = namespace.forwarding.iter().map(forwarding_command);
     let links = namespace.links.iter();
-    let is_disabled = |link: &&Link| link.bridge.is_some() && !link.down && !link.port.forwarding;
-    let disabled = links.filter(is_disabled);
+    let disabled = links.filter(|link| link.is_disabled_port());
     let disabled = disabled.map(|link| port_state_command(&link.name, false));
     join_lines(entries.chain(disabled))
 }

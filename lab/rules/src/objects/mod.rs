@@ -17,7 +17,7 @@ use svclab_ruleset::Protocol;
 pub use endpoint_slice::{EndpointPort, EndpointSlice, SERVICE_NAME, SliceEndpoint};
 pub use node::{Node, ServiceCidr};
 pub(crate) use service::CLUSTER_IP;
-pub use service::{IngressIp, PortSpec, Service, ServiceType};
+pub use service::{IngressIp, NODE_PORTS, PortSpec, Service, ServiceType};
 
 /// Field with a value that an API server rejects.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -98,6 +98,10 @@ pub struct PortSpec {
     pub node_port: Option<u16>,
 }
 
+/// Range of node ports without the flag `--service-node-port-range` of the API server (kubernetes
+/// v1.30, `pkg/kubeapiserver/options/options.go`, `DefaultServiceNodePortRange`).
+pub const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
+
 impl Service {
     /// Returns the load balancer addresses, each once.
     #[must_use]

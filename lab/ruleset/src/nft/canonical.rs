@@ -16,6 +16,7 @@ use ipnetwork::IpNetwork;
 
 use super::tokens::tokenize;
 use super::values::{ElementTypes, Word, element_with_numbers, with_numbers};
+use crate::network::{format_network, full_prefix};
 
 /// Expressions whose values are bits.
 const FLAGS: [&str; 2] = ["flags", "status"];
@@ -130,12 +131,7 @@ fn canonical_address(text: &str) -> Option<String> {
     }
     if text.contains('/') {
         let network: IpNetwork = text.parse().ok()?;
-        let max_prefix = if network.is_ipv4() { 32 } else { 128 };
-        return Some(if network.prefix() == max_prefix {
-            network.ip().to_string()
-        } else {
-            format!("{}/{}", network.network(), network.prefix())
-        });
+        return Some(format_network(network));
     }
     let ip: IpAddr = text.parse().ok()?;
     Some(ip.to_string())
@@ -229,8 +225,7 @@ fn format_range(first: IpAddr, last: IpAddr) -> String {
     if first == last {
         return first.to_string();
     }
-    let max_prefix = if first.is_ipv4() { 32 } else { 128 };
-    let network = (0..max_prefix).find_map(|prefix| {
+    let network = (0..full_prefix(first)).find_map(|prefix| {
         let network = IpNetwork::new(first, prefix).ok()?;
         let ends = network_bounds(&network.to_string())?;
         (ends == (first, last)).then(|| network.to_string())

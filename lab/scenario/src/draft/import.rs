@@ -160,8 +160,7 @@ fn fabric(nodes: &[&core::Node], routes: &BTreeMap<IpAddr, String>) -> String {
     let routes: Vec<String> = routes
         .iter()
         .map(|(address, node)| {
-            let prefix = if address.is_ipv4() { 32 } else { 128 };
-            let to = scalar(&format!("{address}/{prefix}"));
+            let to = scalar(&IpNetwork::from(*address).to_string());
             format!("{{to: {to}, via: {}}}", scalar(node))
         })
         .collect();

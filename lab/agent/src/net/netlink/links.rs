@@ -91,9 +91,7 @@ impl NamespaceNetlink {
     /// comes up (Linux v6.12, `net/bridge/br_if.c`, `br_port_carrier_check`).
     pub(crate) fn disable_ports(&self, plan: &Namespace) -> Result<(), Failure> {
         let mut batch = Batch::new(self);
-        let is_disabled =
-            |link: &&Link| link.bridge.is_some() && !link.down && !link.port.forwarding;
-        for link in plan.links.iter().filter(is_disabled) {
+        for link in plan.links.iter().filter(|link| link.is_disabled_port()) {
             let message = state_message(self.index(plan, &link.name)?, false);
             batch.push(RouteNetlinkMessage::SetLink(message), 0, move |error| {
                 let step = format_args!("disable bridge port {}", link.name);
@@ -169,7 +167,8 @@ impl NamespaceNetlink {
     }
 }
 
-/// Returns the request for the settings of a bridge port, except its state. A kernel before v5.16 ignores `locked`.
+/// Returns the request for the settings of a bridge port, except its state. A kernel before v5.16
+/// ignores `locked`.
 fn port_message(index: u32, settings: PortSettings) -> LinkMessage {
     LinkBridgePort::new(index)
         .hairpin(settings.hairpin)

@@ -29,6 +29,18 @@ pub struct Difference {
     pub owner: Option<Owner>,
 }
 
+impl Difference {
+    /// Returns the location with its namespace: `nat KUBE-SERVICES on node-1`. Manual commands are in no
+    /// namespace.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match self.namespace.as_str() {
+            "" => self.location.clone(),
+            namespace => format!("{} on {namespace}", self.location),
+        }
+    }
+}
+
 /// Kind of object.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,

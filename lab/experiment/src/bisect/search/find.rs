@@ -51,44 +51,46 @@ pub async fn find(
     on_trial: &mut impl FnMut(&Trial),
 ) -> Result<Bisection, BisectError> {
     let started = Instant::now();
-    let mut last = find_symptom(task, agent, labs, on_trial).await?;
-    let mut error_probability = last.error_probability;
+    let first = find_symptom(task, agent, labs, on_trial).await?;
+    let (mut error_probability, mut bad) = (first.error_probability, first.fixed);
     let mut found = Bisection {
         schema: SCHEMA.to_owned(),
         good: task.good_name.clone(),
         bad: task.bad_name.clone(),
         base: task.base.clone(),
         kernel: agent.environment().kernel.clone(),
-        finding: last.finding.clone(),
+        finding: first.finding,
         further: Vec::new(),
         unexamined: None,
         declared_by: Vec::new(),
         assumed: task.assumed.clone(),
         not_tried: task.unexamined.not_tried.clone(),
-        trials: last.trials,
+        trials: first.trials,
         error_per_million: 0,
         duration_ms: 0,
     };
-    while !last.finding.symptom.other_probes.is_empty() {
+    let others_differ = |last: &SymptomFinding| !last.symptom.other_probes.is_empty();
+    while found.findings().last().is_some_and(others_differ) {
         if found.further.len() == MAX_FURTHER {
             found.unexamined = Some(format!("the limit of {MAX_FURTHER} further symptoms"));
             break;
         }
         let rest = Task {
-            bad: last.fixed,
+            bad,
             ..task.clone()
         };
-        last = match find_symptom(&rest, agent, labs, on_trial).await {
-            Ok(further) => further,
+        let next = match find_symptom(&rest, agent, labs, on_trial).await {
+            Ok(next) => next,
             Err(BisectError::Indistinguishable { .. } | BisectError::NoDifferences { .. }) => break,
             Err(error) => {
                 found.unexamined = Some(error.to_string());
                 break;
             }
         };
-        error_probability = error_probability.max(last.error_probability);
-        found.further.push(last.finding.clone());
-        found.trials.append(&mut last.trials);
+        error_probability = error_probability.max(next.error_probability);
+        found.further.push(next.finding);
+        found.trials.extend(next.trials);
+        bad = next.fixed;
     }
     found.error_per_million = parts(error_probability, 1e6);
     found.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -148,15 +148,11 @@ pub(super) fn flannel_settings(failures: &Failures<'_>) -> Vec<ProposedChange> {
     if !flannel.ip_masq {
         changes.push(ProposedChange::FlannelMasquerade);
     }
-    let nodes = failures.cluster.nodes.iter();
-    let mut pods = nodes
-        .flat_map(|node| node.pod_cidrs.iter().copied())
-        .filter(IpNetwork::is_ipv4);
     let is_outside = |network: &IpNetwork| match network.ip() {
         IpAddr::V4(ip) => !flannel.network.contains(ip),
         IpAddr::V6(_) => false,
     };
-    if pods.any(|network| is_outside(&network)) {
+    if ipv4_pod_cidrs(failures).any(|network| is_outside(&network)) {
         let network = cluster_networks(failures);
         changes.extend(network.map(|network| ProposedChange::FlannelNetwork { network }));
     }
@@ -183,11 +179,13 @@ pub(super) fn fabric_routes(failures: &Failures<'_>) -> Vec<ProposedChange> {
 
 /// Returns the smallest IPv4 network that contains all pod networks.
 fn cluster_networks(failures: &Failures<'_>) -> Option<Ipv4Network> {
+    covering_networks(ipv4_pod_cidrs(failures))?.parse().ok()
+}
+
+fn ipv4_pod_cidrs(failures: &Failures<'_>) -> impl Iterator<Item = IpNetwork> {
     let nodes = failures.cluster.nodes.iter();
-    let pods = nodes.flat_map(|node| node.pod_cidrs.iter().copied());
-    covering_networks(pods.filter(IpNetwork::is_ipv4))?
-        .parse()
-        .ok()
+    let networks = nodes.flat_map(|node| node.pod_cidrs.iter().copied());
+    networks.filter(IpNetwork::is_ipv4)
 }
 
 /// Returns the networks that decide whether ip-masq-agent masquerades packets: those that it leaves
@@ -247,6 +245,13 @@ fn is_met(failures: &Failures<'_>, node: &str) -> bool {
         })
 }
 
+/// Returns the namespaces of the nodes that packets passed.
+fn met_nodes<'f>(failures: &'f Failures<'f>) -> impl Iterator<Item = &'f Namespace> {
+    let nodes = failures.cluster.nodes.iter();
+    let met = nodes.filter(|node| is_met(failures, &node.name));
+    met.filter_map(|node| failures.plan.namespace(&node.name))
+}
+
 /// Returns the sysctls that do not have the default value of the kernel on a node that packets
 /// passed.
 pub(super) fn default_sysctls(failures: &Failures<'_>) -> Vec<ProposedChange> {
@@ -258,10 +263,7 @@ pub(super) fn default_sysctls(failures: &Failures<'_>) -> Vec<ProposedChange> {
 pub(super) fn hop_limits(failures: &Failures<'_>) -> Vec<ProposedChange> {
     const DEFAULT: u32 = 64;
     let is_low = |value: &str| value.parse().is_ok_and(|limit: u32| limit < DEFAULT);
-    let nodes = failures.cluster.nodes.iter();
-    let met = nodes.filter(|node| is_met(failures, &node.name));
-    let namespaces = met.filter_map(|node| failures.plan.namespace(&node.name));
-    let changes = namespaces.filter_map(|namespace| {
+    let changes = met_nodes(failures).filter_map(|namespace| {
         let sysctls = namespace.sysctls.iter();
         let low = sysctls.filter(|own| own.key.ends_with(".hop_limit") && is_low(&own.value));
         let keys: Vec<String> = low.map(|own| own.key.clone()).collect();
@@ -284,10 +286,7 @@ pub(super) fn node_sysctls(failures: &Failures<'_>) -> Vec<ProposedChange> {
 
 /// Returns the sysctls that have another value than wanted on a node that packets passed.
 fn differing_sysctls(failures: &Failures<'_>, wanted: &[(&str, &str)]) -> Vec<ProposedChange> {
-    let nodes = failures.cluster.nodes.iter();
-    let met = nodes.filter(|node| is_met(failures, &node.name));
-    let namespaces = met.filter_map(|node| failures.plan.namespace(&node.name));
-    let changes = namespaces.flat_map(|namespace| {
+    let changes = met_nodes(failures).flat_map(|namespace| {
         wanted.iter().filter_map(|(key, value)| {
             let current = namespace.sysctls.iter().rfind(|own| own.key == *key)?;
             (current.value != *value).then(|| ProposedChange::SetSysctl {

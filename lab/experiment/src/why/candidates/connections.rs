@@ -21,19 +21,12 @@ pub(super) fn deletions(failures: &Failures<'_>, fact: &Fact) -> Vec<ProposedCha
     else {
         return Vec::new();
     };
-    let mut changes = Vec::new();
-    for probe in failures.probes() {
-        let Ok(protocol) = Protocol::try_from(probe.protocol) else {
-            continue;
-        };
-        let change = ProposedChange::DeleteConnections {
-            namespace: namespace.clone(),
-            protocol,
-            destination: original.destination,
-        };
-        if !changes.contains(&change) {
-            changes.push(change);
-        }
-    }
-    changes
+    let protocols = failures.probes();
+    let protocols = protocols.filter_map(|probe| Protocol::try_from(probe.protocol).ok());
+    let changes = protocols.map(|protocol| ProposedChange::DeleteConnections {
+        namespace: namespace.clone(),
+        protocol,
+        destination: original.destination,
+    });
+    changes.collect()
 }

@@ -7,13 +7,11 @@ use svclab_judge::{
     Cause, Deviation, Fact, Fault, InterfaceName, Rejection, RouteDecision, RouteLookup,
 };
 use svclab_model::plan::{
-    Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind,
+    ETHERNET_MTU, Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, Plan,
+    Route, RouteKind,
 };
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
 use svclab_rules::flannel::VXLAN_OVERHEAD;
-
-/// Default MTU of an Ethernet interface, in bytes.
-const ETHERNET_MTU: u32 = 1500;
 
 /// Returns the changes of the object that a fact names.
 pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<ProposedChange> {

@@ -12,6 +12,7 @@ use svclab_model::plan::{
     Link, LinkKind, Namespace, Plan, Route, RouteKind, RoutingAction, RoutingRule,
 };
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
+use svclab_ruleset::network::is_single;
 
 /// Returns the route changes that are worth trying for the nodes on a packet path.
 pub(super) fn route_changes(
@@ -87,14 +88,6 @@ fn unused_networks(namespace: &Namespace, to: IpAddr) -> Vec<ProposedChange> {
         })
     });
     addresses.collect()
-}
-
-/// Whether a network has a single address.
-fn is_single(network: IpNetwork) -> bool {
-    match network {
-        IpNetwork::V4(network) => network.prefix() == 32,
-        IpNetwork::V6(network) => network.prefix() == 128,
-    }
 }
 
 /// Returns the deletion of each routing rule that may have sent the packet, on the way to an

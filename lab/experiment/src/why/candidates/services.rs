@@ -3,21 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 
 use super::Failures;
 use crate::why::change::{PolicyField, ProposedChange, ServiceField};
 use svclab_judge::{called_service, is_name_suffix};
 use svclab_model::plan::{Probe, ProbeProtocol};
 use svclab_planner::cluster::Pod;
-use svclab_rules::objects::{EndpointSlice, PortSpec, Service, ServiceType, SliceEndpoint};
+use svclab_rules::objects::{
+    EndpointSlice, NODE_PORTS, PortSpec, Service, ServiceType, SliceEndpoint,
+};
 use svclab_ruleset::Protocol;
 
 /// Maximum number of values that are tried for a field.
 const MAX_VALUES: usize = 8;
-
-/// Default range of node ports. The API server refuses others.
-const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
 /// Returns the changes of services that failing connections call.
 pub(super) fn service_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {

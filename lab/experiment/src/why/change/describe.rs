@@ -256,11 +256,7 @@ fn describe_restoration(difference: &Difference) -> String {
         bad,
         owner,
     } = difference;
-    let place = if namespace.is_empty() {
-        location.clone()
-    } else {
-        format!("{location} on {namespace}")
-    };
+    let place = difference.place();
     let text = match (good, bad) {
         (Some(good), Some(bad)) if good == bad => {
             format!("move `{good}` to its position in {place}")

@@ -2,8 +2,8 @@
 //! manual commands of the case left on a node.
 
 use super::ProposedChange;
-use svclab_model::plan::{CommandLimits, NodeCommand, Plan};
-use svclab_model::tools::iptables_program;
+use svclab_model::plan::{Backend, CommandLimits, NodeCommand, Plan};
+use svclab_model::tools::iptables_command;
 
 impl ProposedChange {
     /// Returns the commands that make the change after the manual commands of the case. Empty if the
@@ -38,10 +38,9 @@ impl ProposedChange {
                 rule,
                 ..
             } => {
-                let program = iptables_program(family(*v6), *backend, "");
-                let program = program.trim_end_matches('-');
+                let program = program(*v6, *backend);
                 let line = format!("{program} -t {table} -D {chain} {rule}");
-                (vec![namespace.clone()], line)
+                (std::slice::from_ref(namespace), line)
             }
             Self::AcceptPolicy {
                 namespace,
@@ -50,10 +49,9 @@ impl ProposedChange {
                 table,
                 chain,
             } if !table.contains(' ') => {
-                let program = iptables_program(family(*v6), *backend, "");
-                let program = program.trim_end_matches('-');
+                let program = program(*v6, *backend);
                 let line = format!("{program} -t {table} -P {chain} ACCEPT");
-                (vec![namespace.clone()], line)
+                (std::slice::from_ref(namespace), line)
             }
             Self::SetSysctl {
                 namespaces,
@@ -63,7 +61,7 @@ impl ProposedChange {
                 let settings = keys.iter().map(|key| format!("{key}={value}"));
                 let settings: Vec<String> = settings.collect();
                 let line = format!("sysctl -w {}", settings.join(" "));
-                (namespaces.clone(), line)
+                (namespaces.as_slice(), line)
             }
             _ => return Vec::new(),
         };
@@ -77,8 +75,8 @@ impl ProposedChange {
     }
 }
 
-const fn family(v6: bool) -> u8 {
-    if v6 { 6 } else { 4 }
+fn program(v6: bool, backend: Backend) -> String {
+    iptables_command(if v6 { 6 } else { 4 }, backend)
 }
 
 /// Returns a command line as a command. Empty if the line is no valid one.

@@ -9,7 +9,8 @@ use super::super::network::{
 };
 use crate::delta::difference;
 use svclab_model::plan::{
-    Forwarding, Link, LinkKind, Namespace, Neighbour, PortSettings, Route, RoutingRule,
+    ETHERNET_MTU, Forwarding, Link, LinkKind, Namespace, Neighbour, PortSettings, Route,
+    RoutingRule,
 };
 
 /// Returns the commands for changed sysctls. The last value of a sysctl applies. A sysctl without a
@@ -120,9 +121,8 @@ fn changed_link(old: &Link, new: &Link) -> Vec<String> {
     match new.mtu {
         Some(mtu) if old.mtu != new.mtu => lines.push(format!("ip link set dev {name} mtu {mtu}")),
         None if old.mtu.is_some() => lines.push(match new.kind {
-            // Linux v6.12, `include/uapi/linux/if_ether.h`, `ETH_DATA_LEN`.
             LinkKind::Veth { .. } | LinkKind::Dummy => {
-                format!("ip link set dev {name} mtu 1500")
+                format!("ip link set dev {name} mtu {ETHERNET_MTU}")
             }
             LinkKind::Bridge | LinkKind::Vxlan { .. } => {
                 format!("# set the MTU of {name} to the default of the kernel")

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::delta::rules;
 use svclab_model::plan::{Backend, Iptables, Namespace};
+use svclab_model::tools::iptables_command;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables::chains::Chains;
 use svclab_ruleset::iptables::command::{Command, Verb};
@@ -21,12 +22,8 @@ pub(super) fn iptables_commands(old: &Namespace, new: &Namespace) -> Vec<String>
         };
         let (old, new) = (find(old), find(new));
         let (old, new) = (old.as_ref().unwrap_or(&none), new.as_ref().unwrap_or(&none));
-        let families = [
-            ("iptables", &old.v4, &new.v4),
-            ("ip6tables", &old.v6, &new.v6),
-        ];
-        for (program, old, new) in families {
-            let program = format!("{program}-{}", backend.name());
+        for (family, old, new) in [(4, &old.v4, &new.v4), (6, &old.v6, &new.v6)] {
+            let program = iptables_command(family, backend);
             lines.extend(script_commands(&program, old, new));
         }
     }

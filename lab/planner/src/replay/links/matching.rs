@@ -9,6 +9,7 @@ use crate::replay::link_layer::pods_behind_ports;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Link, LinkKind, Plan};
 use svclab_ruleset::link::Links;
+use svclab_ruleset::network::is_single;
 use svclab_ruleset::route::Route;
 
 /// Kinds of tunnels that a replay does not build.
@@ -115,8 +116,7 @@ pub(super) fn hosts_behind(dump: &NodeDump, dev: &str) -> Vec<IpAddr> {
     };
     let host_addresses = routes.filter(on_link).filter_map(|route| {
         let to: IpNetwork = route.to.parse().ok()?;
-        let full_prefix = if to.is_ipv4() { 32 } else { 128 };
-        (to.prefix() == full_prefix).then(|| to.ip())
+        is_single(to).then(|| to.ip())
     });
     host_addresses.collect()
 }

@@ -16,6 +16,7 @@ use settings::{check_selectors, list_settings};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Link, MultipathRoute, Namespace, NextHop, Plan, Route, RouteKind};
 use svclab_ruleset::Family;
+use svclab_ruleset::network::is_single;
 use svclab_ruleset::route::Route as Dumped;
 use tables::table_number;
 
@@ -51,8 +52,7 @@ fn is_own_destination(route: &Dumped, dump: &NodeDump) -> bool {
             addresses.any(|own| own.network.ip() == address)
         })
     };
-    let full_prefix = if to.is_ipv4() { 32 } else { 128 };
-    to.ip().is_loopback() || (to.prefix() == full_prefix && is_own(to.ip()))
+    to.ip().is_loopback() || (is_single(to) && is_own(to.ip()))
 }
 
 /// Replaces the routes and routing rules of the node with those of the dump.
@@ -273,15 +273,10 @@ fn removed_link_routes(namespace: &Namespace, dump: &NodeDump) -> Vec<(IpNetwork
             } else {
                 Family::V6
             };
-            let full_prefix = if address.is_ipv4() { 32 } else { 128 };
             let Ok(network) = IpNetwork::new(address.network(), address.prefix()) else {
                 continue;
             };
-            let Some(routes) = dump
-                .routes
-                .get(&ip)
-                .filter(|_| address.prefix() < full_prefix)
-            else {
+            let Some(routes) = dump.routes.get(&ip).filter(|_| !is_single(*address)) else {
                 continue;
             };
             let is_link_route = |route: &&Dumped| {

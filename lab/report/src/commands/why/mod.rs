@@ -276,10 +276,7 @@ fn push_fix(text: &mut String, fix: &Fix, width: usize) {
 /// Adds the differences that are needed, as they are without the fix.
 fn push_necessary(text: &mut String, differences: &[Difference], width: usize) {
     for difference in differences {
-        let location = match difference.namespace.as_str() {
-            "" => difference.location.clone(),
-            namespace => format!("{} on {namespace}", difference.location),
-        };
+        let location = difference.place();
         let sentence = match (&difference.good, &difference.bad) {
             (Some(good), Some(bad)) if good == bad => {
                 format!("in {location}, this is in another position: `{bad}`")

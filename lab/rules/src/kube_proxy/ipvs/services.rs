@@ -4,8 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ipnetwork::IpNetwork;
-
 use super::IpvsContext;
 use super::sets::{SetName, Sets};
 use crate::kube_proxy::endpoints::Endpoint;
@@ -20,6 +18,7 @@ use crate::kube_proxy::topology;
 use svclab_model::plan::VirtualServer;
 use svclab_ruleset::Protocol;
 use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, VirtualServerKey};
+use svclab_ruleset::network::format_network;
 
 /// Weight of every real server.
 const WEIGHT: u32 = 1;
@@ -188,7 +187,7 @@ impl ServiceBuilder<'_> {
                 self.objects.sets.record_rejected(SetName::SourceCidr);
                 continue;
             }
-            let net = render_network(*range);
+            let net = format_network(*range);
             self.objects
                 .sets
                 .add(SetName::SourceCidr, format!("{entry},{net}"));
@@ -326,15 +325,5 @@ impl ServiceBuilder<'_> {
                 method: Forwarding::Masquerade,
             })
             .collect()
-    }
-}
-
-/// Renders a network as `ipset save` does.
-fn render_network(range: IpNetwork) -> String {
-    let full = if range.is_ipv4() { 32 } else { 128 };
-    if range.prefix() == full {
-        range.ip().to_string()
-    } else {
-        format!("{}/{}", range.network(), range.prefix())
     }
 }

@@ -12,6 +12,7 @@ use ipnetwork::IpNetwork;
 
 use super::parts::{RuleOption, RuleParts};
 use super::words::quote_into;
+use crate::network::format_network;
 use matches::canonical_match_option;
 use targets::canonical_target_options;
 use values::{protocol_name, with_value};
@@ -101,7 +102,7 @@ fn canonical_header_option<'r>(choice: &RuleOption<'r>) -> Option<RuleOption<'r>
                 return Some(choice.clone());
             };
             let everything = network.prefix() == 0 && !choice.is_negated;
-            (!everything).then(|| with_value(choice, format_address(network)))
+            (!everything).then(|| with_value(choice, format_network(network)))
         }
         ("-p", Some(text)) => {
             let name = protocol_name(text);
@@ -132,15 +133,6 @@ fn parse_network(text: &str) -> Option<IpNetwork> {
             Ok(prefix) => IpNetwork::new(ip, prefix).ok(),
             Err(_) => IpNetwork::with_netmask(ip, mask.parse().ok()?).ok(),
         },
-    }
-}
-
-fn format_address(network: IpNetwork) -> String {
-    let full = if network.is_ipv4() { 32 } else { 128 };
-    if network.prefix() == full {
-        network.ip().to_string()
-    } else {
-        format!("{}/{}", network.network(), network.prefix())
     }
 }
 
