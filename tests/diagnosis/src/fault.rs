@@ -271,10 +271,15 @@ impl Culprit {
         made
     }
 
-    /// Conntrack entry that rewrites to a stale address.
-    pub(crate) fn connection(node: &str, stale: &str) -> Self {
+    /// Conntrack entries of connections to a service address that rewrite to a stale address.
+    pub(crate) fn connection(node: &str, service: &str, stale: &str) -> Self {
         let mut made = Self::new(What::Connection, Some(node));
-        made.exact = alternatives(&[[stale, "conntrack entry"], [stale, "stale"]]);
+        made.exact = alternatives(&[
+            [stale, "conntrack entry"],
+            [stale, "stale"],
+            // Their deletion names the address before the translation.
+            [service, "delete the conntrack entries"],
+        ]);
         made.near = alternatives(&[[stale]]);
         made
     }

@@ -211,7 +211,7 @@ fn insert_entries(
         "sh -c 'for port in $(seq 40000 40499); do conntrack -I -p {protocol} -s {caller} -d {address} \
          --sport $port --dport {port} {reply} -t 600 {state} || exit; done'"
     );
-    let culprits = vec![Culprit::connection(&name, &shown)];
+    let culprits = vec![Culprit::connection(&name, address, &shown)];
     let mut fault = commands(&name, &[command], culprits);
     fault.summary = format!("{name}: conntrack entries of {protocol} to {address} ({reply})");
     Ok(fault)

@@ -218,6 +218,18 @@ fn why_undone_manual_changes_are_only_near() {
 }
 
 #[test]
+fn why_deleted_conntrack_entries_are_exact() {
+    let culprits = [Culprit::connection("node-1", "10.96.0.53", "10.244.2.210")];
+    let deleted = |address: &str| {
+        cured(&json!({"description":
+            format!("delete the conntrack entries of udp to {address}:53 on node-1"),
+            "change": {"what": "deleteConnections", "namespace": "node-1"}}))
+    };
+    assert_eq!(grade(&deleted("10.96.0.53"), &culprits), Grade::Exact);
+    assert_eq!(grade(&deleted("10.96.0.10"), &culprits), Grade::Other);
+}
+
+#[test]
 fn failing_probes_result_of_a_run_is_read() {
     let run = |result: &str| {
         let document = json!({"cases": [{"result": result, "error": {"message": "no kernel"}, "probes": [
