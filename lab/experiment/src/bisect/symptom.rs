@@ -28,6 +28,10 @@ const TRIALS_ERROR_PROBABILITY: f64 = 8e-4;
 /// Maximum number of connections per trial.
 pub(super) const MAX_CONNECTIONS: u32 = 512;
 
+/// Minimum number of connections that show whether several endpoints answer. All draw the same of two
+/// with a probability of 2⁻³¹.
+const MIN_SPREAD_CONNECTIONS: u32 = 32;
+
 type Outcomes = BTreeSet<ConnectionOutcome>;
 
 /// Part of an outcome that separates good from bad.
@@ -36,6 +40,9 @@ type Outcomes = BTreeSet<ConnectionOutcome>;
 pub enum OutcomeDetail {
     /// Verdict only.
     Verdict,
+    /// Verdict, and whether one endpoint answered or several, if session affinity draws the
+    /// endpoint.
+    Spread,
     /// Verdict and endpoint that answered.
     Endpoint,
     /// Verdict and source that the endpoint received.
@@ -77,11 +84,25 @@ pub enum Indistinguishable {
 impl OutcomeDetail {
     /// Counts the connections by the part of the outcome that counts.
     pub(super) fn reduce(self, tally: &Tally) -> BTreeMap<ConnectionOutcome, u64> {
+        let endpoints = tally.iter();
+        let endpoints: BTreeSet<_> = endpoints
+            .filter_map(|(outcome, _)| outcome.endpoint.as_ref())
+            .collect();
+        let spread = if endpoints.len() > 1 {
+            "several endpoints"
+        } else {
+            "one endpoint"
+        };
         let mut counts = BTreeMap::new();
         for (outcome, count) in tally.iter() {
+            let endpoint = outcome.endpoint.clone();
             let reduced = ConnectionOutcome {
                 verdict: outcome.verdict,
-                endpoint: outcome.endpoint.clone().filter(|_| self == Self::Endpoint),
+                endpoint: match self {
+                    Self::Spread => endpoint.map(|_| spread.to_owned()),
+                    Self::Endpoint => endpoint,
+                    Self::Verdict | Self::Source => None,
+                },
                 source: outcome.source.clone().filter(|_| self == Self::Source),
                 initial_endpoint: None,
             };
@@ -93,7 +114,8 @@ impl OutcomeDetail {
 
 impl Symptom {
     /// Finds the symptom of a probe from its tallies in good and bad. `differences` is the number
-    /// of differences to narrow down.
+    /// of differences to narrow down. With `affinity`, chance decides which endpoint answers all
+    /// connections.
     ///
     /// The verdict has priority, then the endpoint, then the source. If a level differs too little
     /// to be separated, more connections are needed: the next level is tried only if `last` is set.
@@ -102,14 +124,16 @@ impl Symptom {
         good: &Tally,
         bad: &Tally,
         differences: usize,
+        affinity: bool,
         last: bool,
     ) -> Result<Self, Indistinguishable> {
         let mut faint = None;
-        for level in [
-            OutcomeDetail::Verdict,
-            OutcomeDetail::Endpoint,
-            OutcomeDetail::Source,
-        ] {
+        let by_endpoint = if affinity {
+            OutcomeDetail::Spread
+        } else {
+            OutcomeDetail::Endpoint
+        };
+        for level in [OutcomeDetail::Verdict, by_endpoint, OutcomeDetail::Source] {
             match Self::from_tallies_at(level, probe, good, bad, differences) {
                 Ok(symptom) => return Ok(symptom),
                 Err(Indistinguishable::Same) => {}
@@ -167,6 +191,13 @@ impl Symptom {
         let sample = separating_sample(most_good, least_bad, error_probability, MAX_CONNECTIONS);
         let (connections, threshold) =
             sample.ok_or(Indistinguishable::TooSimilar(MAX_CONNECTIONS))?;
+        // Fewer connections may all draw the same endpoint.
+        let least = if level == OutcomeDetail::Spread {
+            MIN_SPREAD_CONNECTIONS
+        } else {
+            0
+        };
+        let connections = connections.max(least);
         Ok(Self {
             probe: probe.to_owned(),
             level,
@@ -239,7 +270,36 @@ mod tests {
     }
 
     fn find_symptom(good: &Tally, bad: &Tally) -> Result<Symptom, Indistinguishable> {
-        Symptom::from_tallies("call", good, bad, 1000, true)
+        Symptom::from_tallies("call", good, bad, 1000, false, true)
+    }
+
+    #[test]
+    fn symptom_of_affinity_is_spread_over_endpoints() {
+        let answered = |counts: &[(&str, u32)]| {
+            let mut tally = Tally::default();
+            for (endpoint, count) in counts {
+                let outcome = ConnectionOutcome {
+                    endpoint: Some((*endpoint).to_owned()),
+                    ..ConnectionOutcome::from_verdict(Verdict::Connected)
+                };
+                (0..*count).for_each(|_| tally.count(outcome.clone()));
+            }
+            tally
+        };
+        let (spread, one) = (answered(&[("a", 30), ("b", 34)]), answered(&[("a", 64)]));
+        let find = |good, bad| Symptom::from_tallies("call", good, bad, 1000, true, true);
+        let symptom = find(&spread, &one).unwrap();
+        assert_eq!(symptom.level, OutcomeDetail::Spread);
+        assert!(symptom.is_deterministic && symptom.connections >= 32);
+        // The other endpoint is drawn as well.
+        assert_eq!(symptom.classify(&answered(&[("b", 32)])), TrialClass::Bad);
+        let both = answered(&[("a", 20), ("b", 12)]);
+        assert_eq!(symptom.classify(&both), TrialClass::Good);
+        let opposite = find(&one, &spread).unwrap();
+        assert_eq!(opposite.classify(&both), TrialClass::Bad);
+        // Chance alone separates two sides with affinity.
+        let other = answered(&[("b", 64)]);
+        assert_eq!(find(&one, &other), Err(Indistinguishable::Same));
     }
 
     #[test]

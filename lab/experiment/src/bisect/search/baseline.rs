@@ -115,7 +115,8 @@ impl<F: FnMut(&Trial)> BisectionRun<'_, F> {
             for Probe { name, .. } in &probes {
                 let [good, bad] =
                     [&good, &bad].map(|side| side.tallies.get(name).unwrap_or(&empty));
-                match Symptom::from_tallies(name, good, bad, self.pair.len(), is_last) {
+                let affinity = self.task.draws.contains_key(name);
+                match Symptom::from_tallies(name, good, bad, self.pair.len(), affinity, is_last) {
                     Ok(symptom) => symptoms.push(symptom),
                     Err(Indistinguishable::Same) => {}
                     Err(faint) => worst = faint,

@@ -1,7 +1,9 @@
 //! Runs a complete bisection, from the two sides to a verified result.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout_at;
 
 use super::baseline::{Baseline, FullOutcomes};
 use super::bisection_run::BisectionRun;
@@ -26,6 +28,12 @@ const WAIT_FACTOR: u32 = 4;
 /// Maximum number of symptoms after the first.
 const MAX_FURTHER: usize = 8;
 
+/// Maximum time for all symptoms after the first: this multiple of the time for the first.
+const FURTHER_TIME_FACTOR: u32 = 2;
+
+/// Time for all symptoms after the first, if the first took little time.
+const MIN_FURTHER_TIME: Duration = Duration::from_secs(30);
+
 /// Symptom with its differences, and what the search took.
 struct SearchResult {
     finding: SymptomFinding,
@@ -37,7 +45,8 @@ struct SearchResult {
 
 /// Finds the decisive differences, in up to `labs` labs at once: see
 /// [`parallel_labs`](super::parallel_labs). Other probes may differ for other reasons. So the search
-/// goes on with the differences found so far as in good, until no probe differs.
+/// goes on with the differences found so far as in good, until no probe differs or the time is over:
+/// if a whole component is missing, each probe fails for rules of its own.
 ///
 /// Reports each finished trial to the callback.
 ///
@@ -52,6 +61,8 @@ pub async fn find(
 ) -> Result<Bisection, BisectError> {
     let started = Instant::now();
     let first = find_symptom(task, agent, labs, on_trial).await?;
+    let time = (started.elapsed() * FURTHER_TIME_FACTOR).max(MIN_FURTHER_TIME);
+    let deadline = Instant::now() + time;
     let (mut error_probability, mut bad) = (first.error_probability, first.fixed);
     let mut found = Bisection {
         schema: SCHEMA.to_owned(),
@@ -79,10 +90,18 @@ pub async fn find(
             bad,
             ..task.clone()
         };
-        let next = match find_symptom(&rest, agent, labs, on_trial).await {
-            Ok(next) => next,
-            Err(BisectError::Indistinguishable { .. } | BisectError::NoDifferences { .. }) => break,
-            Err(error) => {
+        let search = find_symptom(&rest, agent, labs, on_trial);
+        let next = match timeout_at(deadline.into(), search).await {
+            Ok(Ok(next)) => next,
+            Err(_) => {
+                let seconds = time.as_secs();
+                found.unexamined = Some(format!("the limit of {seconds} s for further symptoms"));
+                break;
+            }
+            Ok(Err(BisectError::Indistinguishable { .. } | BisectError::NoDifferences { .. })) => {
+                break;
+            }
+            Ok(Err(error)) => {
                 found.unexamined = Some(error.to_string());
                 break;
             }

@@ -72,7 +72,10 @@ fn new_task(arguments: &BisectArguments, [good, bad]: &[Prepared; 2]) -> Task {
         bad_name: arguments.bad.clone(),
         base: None,
         probe: arguments.probe.clone(),
-        draws: affinity_runs(bad),
+        draws: affinity_runs(good)
+            .into_iter()
+            .chain(affinity_runs(bad))
+            .collect(),
         assumed: Vec::new(),
         unexamined: Unexamined::default(),
     }
