@@ -102,11 +102,11 @@ fn restrictions(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChang
     set.map(|(_, field)| change_of(service, field)).collect()
 }
 
-/// Returns the removal of external addresses that belong to a host: the nodes redirect connections to
-/// the host to the service.
+/// Returns the changes by which nodes no longer redirect connections to the host that has an external
+/// address of the service: `ipMode: Proxy`, and the removal of the address.
 fn addresses_of_hosts(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
-    let balancers = service.ingress.iter().map(|ingress| ingress.ip);
-    let external = service.external_ips.iter().copied().chain(balancers);
+    let balancers: BTreeSet<IpAddr> = service.ingress.iter().map(|ingress| ingress.ip).collect();
+    let external = service.external_ips.iter().chain(&balancers).copied();
     let is_called = |address: &IpAddr| {
         let mut probes = failures.probes();
         probes.any(|probe| probe.target.address == *address)
@@ -118,10 +118,12 @@ fn addresses_of_hosts(failures: &Failures<'_>, service: &Service) -> Vec<Propose
     };
     let found = external.filter(|address| is_called(address) && is_of_host(address));
     let found: BTreeSet<IpAddr> = found.collect();
-    found
-        .into_iter()
-        .map(|address| change_of(service, ServiceField::NoExternalAddress { address }))
-        .collect()
+    let is_of_balancer = found.iter().any(|address| balancers.contains(address));
+    let proxied = is_of_balancer.then_some(ServiceField::ProxiedAddress);
+    let removed = found.into_iter();
+    let removed = removed.map(|address| ServiceField::NoExternalAddress { address });
+    let fields = proxied.into_iter().chain(removed);
+    fields.map(|field| change_of(service, field)).collect()
 }
 
 /// Returns the changes by which the service gets endpoints that serve its ports.

@@ -51,6 +51,7 @@ impl fmt::Display for ServiceField {
             Self::NoProxiedAddress => {
                 f.write_str("remove ipMode: Proxy from status.loadBalancer of")
             }
+            Self::ProxiedAddress => f.write_str("set ipMode: Proxy in status.loadBalancer of"),
             Self::SelectedEndpoints => {
                 f.write_str("let the selected pods be the endpoints (EndpointSlices) of")
             }

@@ -38,6 +38,8 @@ pub enum ServiceField {
     NoProxyName,
     /// Removes `ipMode: Proxy` from the addresses of the load balancer.
     NoProxiedAddress,
+    /// Sets `ipMode: Proxy` for the addresses of the load balancer.
+    ProxiedAddress,
     /// Removes an address from `externalIPs` and from the addresses of the load balancer.
     NoExternalAddress {
         /// Address to remove.
@@ -255,10 +257,11 @@ fn edit_field(object: &mut Service, field: &ServiceField) -> Option<()> {
         object.metadata.labels.as_mut()?.remove(PROXY_NAME)?;
         return Some(());
     }
-    if matches!(field, ServiceField::NoProxiedAddress) {
+    if let ServiceField::NoProxiedAddress | ServiceField::ProxiedAddress = field {
+        let is_proxied = *field == ServiceField::ProxiedAddress;
         let balancer = object.status.as_mut()?.load_balancer.as_mut()?;
         for ingress in balancer.ingress.iter_mut().flatten() {
-            ingress.ip_mode = None;
+            ingress.ip_mode = is_proxied.then(|| "Proxy".to_owned());
         }
         return Some(());
     }
@@ -296,6 +299,7 @@ fn edit_field(object: &mut Service, field: &ServiceField) -> Option<()> {
         }
         ServiceField::NoProxyName
         | ServiceField::NoProxiedAddress
+        | ServiceField::ProxiedAddress
         | ServiceField::NoExternalAddress { .. }
         | ServiceField::SelectedEndpoints
         | ServiceField::EndpointAddress { .. } => {}
