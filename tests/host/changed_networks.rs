@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use svclab_model::plan::{
     Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, Plan, PortSettings,
-    Route, RouteKind,
+    Route, RouteKind, RouteSettings,
 };
 use svclab_planner::delta::diff;
 use svclab_runner::kernel::{KernelError, Session};
@@ -45,6 +45,14 @@ const STATES: [fn(&mut Namespace); 12] = [
     },
     |node| {
         node.routes[1].metric = Some(7);
+        node.routes[1].settings = RouteSettings {
+            tos: Some(0x10),
+            mtu: Some(1400),
+            mtu_locked: true,
+            advertised_mss: Some(1200),
+            hop_limit: Some(3),
+            ..RouteSettings::default()
+        };
         node.routes.push(Route {
             table: Some(200),
             ..node.routes[1].clone()
@@ -188,14 +196,9 @@ fn addresses(texts: &[&str]) -> Vec<ipnetwork::IpNetwork> {
 
 fn route(to: &str, via: &str, dev: &str) -> Route {
     Route {
-        to: to.parse().expect("a network"),
         via: Some(via.parse().expect("an address")),
-        dev: dev.to_owned(),
         onlink: true,
-        source: None,
-        kind: RouteKind::Unicast,
-        table: None,
-        metric: None,
+        ..Route::new(to.parse().expect("a network"), dev)
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Map, Value};
-use svclab_model::plan::{Plan, Route, RouteKind, RoutingAction, RoutingRule};
+use svclab_model::plan::{Plan, Route, RouteKind, RouteSettings, RoutingAction, RoutingRule};
 use svclab_planner::print::{batch_commands, netns_name};
 use svclab_runner::kernel::Host;
 use svclab_test_support::processes::descendants;
@@ -23,14 +23,9 @@ fn plan() -> Plan {
     let to = |text: &str| text.parse().expect("a network");
     let dev = router.links[0].name.clone();
     let route = |network: &str, kind, table, dev: &str| Route {
-        to: to(network),
-        via: None,
-        dev: dev.to_owned(),
-        onlink: false,
-        source: None,
         kind,
         table,
-        metric: None,
+        ..Route::new(to(network), dev)
     };
     router.routes.extend([
         route("10.77.0.0/16", RouteKind::Unicast, Some(100), &dev),
@@ -41,6 +36,14 @@ fn plan() -> Plan {
         route("10.81.0.0/16", RouteKind::Local, Some(100), "lo"),
         Route {
             metric: Some(50),
+            settings: RouteSettings {
+                tos: Some(0x10),
+                mtu: Some(1400),
+                mtu_locked: true,
+                advertised_mss: Some(1200),
+                hop_limit: Some(3),
+                ..RouteSettings::default()
+            },
             ..route("10.82.0.0/16", RouteKind::Unicast, None, &dev)
         },
     ]);

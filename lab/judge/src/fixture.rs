@@ -40,14 +40,10 @@ pub(crate) fn route(text: &str, kind: RouteKind, table: Option<u32>) -> Route {
         words.get(at + 1).copied()
     };
     Route {
-        to: words[0].parse().unwrap(),
         via: value("via").map(|via| via.parse().unwrap()),
-        dev: value("dev").unwrap_or_default().to_owned(),
-        onlink: false,
-        source: None,
         kind,
         table,
-        metric: None,
+        ..Route::new(words[0].parse().unwrap(), value("dev").unwrap_or_default())
     }
 }
 

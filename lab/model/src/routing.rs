@@ -33,6 +33,76 @@ pub struct Route {
     /// is the default of the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
+    /// Conditions and settings that few routes have.
+    #[serde(flatten)]
+    pub settings: RouteSettings,
+}
+
+/// Conditions and settings that few routes have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteSettings {
+    /// Traffic class (TOS) of the packets that the route serves, IPv4 only. `None` serves all
+    /// packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tos: Option<u8>,
+    /// Source network of the packets that the route serves, IPv6 only. `None` serves all packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub from: Option<IpNetwork>,
+    /// MTU of the route in bytes. `None` if the MTU of the interface applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Whether ICMP errors about too large packets do not change the MTU.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mtu_locked: bool,
+    /// Maximum segment size that connections announce, in bytes. `None` follows from the MTU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertised_mss: Option<u32>,
+    /// Hop limit (TTL) of packets that the namespace sends. `None` is that of the sysctls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hop_limit: Option<u32>,
+}
+
+/// Formats the settings as arguments of `ip route add`, each after a space.
+impl std::fmt::Display for RouteSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(tos) = self.tos {
+            write!(f, " tos {tos:#04x}")?;
+        }
+        if let Some(from) = self.from {
+            write!(f, " from {from}")?;
+        }
+        if let Some(mtu) = self.mtu {
+            let lock = if self.mtu_locked { "lock " } else { "" };
+            write!(f, " mtu {lock}{mtu}")?;
+        }
+        if let Some(mss) = self.advertised_mss {
+            write!(f, " advmss {mss}")?;
+        }
+        if let Some(limit) = self.hop_limit {
+            write!(f, " hoplimit {limit}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Route {
+    /// Creates a route of the main table without a next hop.
+    #[must_use]
+    pub fn new(to: IpNetwork, dev: impl Into<String>) -> Self {
+        Self {
+            to,
+            via: None,
+            dev: dev.into(),
+            onlink: false,
+            source: None,
+            kind: RouteKind::Unicast,
+            table: None,
+            metric: None,
+            settings: RouteSettings::default(),
+        }
+    }
 }
 
 /// Multipath route. Each connection uses one of the next hops.
@@ -53,6 +123,9 @@ pub struct MultipathRoute {
     /// Metric, see [`Route::metric`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
+    /// Conditions and settings, see [`Route::settings`].
+    #[serde(flatten)]
+    pub settings: RouteSettings,
 }
 
 /// Next hop of a multipath route.
@@ -83,6 +156,7 @@ impl std::fmt::Display for MultipathRoute {
         if let Some(source) = self.source {
             write!(f, " src {source}")?;
         }
+        write!(f, "{}", self.settings)?;
         for hop in &self.next_hops {
             f.write_str(" nexthop")?;
             if let Some(via) = hop.via {
@@ -162,7 +236,7 @@ impl std::fmt::Display for Route {
         if self.onlink {
             f.write_str(" onlink")?;
         }
-        Ok(())
+        write!(f, "{}", self.settings)
     }
 }
 

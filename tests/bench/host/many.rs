@@ -13,7 +13,7 @@ use rtnetlink::{LinkUnspec, LinkVeth};
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
-use svclab_model::plan::{Link, LinkKind, Mac, Namespace, Plan, PortSettings, Route, RouteKind};
+use svclab_model::plan::{Link, LinkKind, Mac, Namespace, Plan, PortSettings, Route};
 use svclab_runner::kernel::Agent;
 use tokio::runtime::Runtime;
 
@@ -116,14 +116,8 @@ fn plan(size: u16) -> Plan {
                 own_address,
             )],
             routes: vec![Route {
-                to: "0.0.0.0/0".parse().expect("a network"),
                 via: Some(gateway.into()),
-                dev: "eth0".to_owned(),
-                onlink: false,
-                source: None,
-                kind: RouteKind::Unicast,
-                table: None,
-                metric: None,
+                ..Route::new("0.0.0.0/0".parse().expect("a network"), "eth0")
             }],
             name,
             ..Namespace::default()

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::append_text;
-use svclab_model::plan::{Iptables, Namespace, Neighbour, Plan, Route, RouteKind};
+use svclab_model::plan::{Iptables, Namespace, Neighbour, Plan, Route};
 use svclab_ruleset::input::Input;
 use svclab_runner::run::{prepare, select_labs};
 
@@ -233,14 +233,11 @@ fn change_harmlessly(side: &mut Node, index: u32, random: &mut Random) {
             append_text(&mut side.namespace.ipset, &entry);
         }
         14..=15 => side.namespace.routes.push(Route {
-            to: format!("10.99.{high}.{low}/32").parse().expect("a network"),
             via: Some("192.168.1.1".parse().expect("an address")),
-            dev: "eth0".to_owned(),
-            onlink: false,
-            source: None,
-            kind: RouteKind::Unicast,
-            table: None,
-            metric: None,
+            ..Route::new(
+                format!("10.99.{high}.{low}/32").parse().expect("a network"),
+                "eth0",
+            )
         }),
         16..=17 => {
             let address = format!("10.100.{high}.{low}/32")
@@ -313,16 +310,8 @@ fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> 
             vec![WEB.to_owned()]
         }
         Culprit::Route => {
-            bad.namespace.routes.push(Route {
-                to: format!("{WEB}/32").parse().expect("a network"),
-                via: None,
-                dev: "cbr0".to_owned(),
-                onlink: false,
-                source: None,
-                kind: RouteKind::Unicast,
-                table: None,
-                metric: None,
-            });
+            let to = format!("{WEB}/32").parse().expect("a network");
+            bad.namespace.routes.push(Route::new(to, "cbr0"));
             vec![format!("{WEB}/32 dev cbr0")]
         }
         Culprit::Sysctl => {

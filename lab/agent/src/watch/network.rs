@@ -22,11 +22,13 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessa
 use netlink_packet_route::tc::{TcAttribute, TcMessage};
 use rtnetlink::{Handle, IpVersion};
 
+use crate::net::netlink::MTU_LOCK;
 use svclab_model::evidence::{
-    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, Queue, RouteState, VxlanState,
+    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, Queue, VxlanState,
 };
 use svclab_model::plan::{
-    Mac, MultipathRoute, NextHop, PortSettings, Route, RouteKind, RoutingAction, RoutingRule,
+    Mac, MultipathRoute, NextHop, PortSettings, Route, RouteKind, RouteSettings, RoutingAction,
+    RoutingRule,
 };
 
 /// Reads the interfaces of a namespace, with their addresses.
@@ -195,8 +197,11 @@ fn add_route(state: &mut NetworkState, message: &RouteMessage, names: &HashMap<u
         AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         _ => return,
     };
-    let (mut to, mut via, mut dev, mut source, mut metric, mut mtu) =
-        (any, None, String::new(), None, None, None);
+    let (mut to, mut via, mut dev, mut source, mut metric) = (any, None, String::new(), None, None);
+    let mut settings = RouteSettings {
+        tos: Some(message.header.tos).filter(|tos| *tos != 0),
+        ..RouteSettings::default()
+    };
     let mut table = u32::from(message.header.table);
     let mut next_hops: &[RouteNextHop] = &[];
     for attribute in &message.attributes {
@@ -208,12 +213,11 @@ fn add_route(state: &mut NetworkState, message: &RouteMessage, names: &HashMap<u
             RouteAttribute::PrefSource(address) => source = ip(address),
             RouteAttribute::Priority(priority) => metric = Some(*priority),
             RouteAttribute::Table(number) => table = *number,
-            RouteAttribute::Metrics(metrics) => {
-                mtu = metrics.iter().find_map(|each| match each {
-                    RouteMetric::Mtu(mtu) => Some(*mtu),
-                    _ => None,
-                });
+            RouteAttribute::Source(address) => {
+                let length = message.header.source_prefix_length;
+                settings.from = ip(address).and_then(|ip| IpNetwork::new(ip, length).ok());
             }
+            RouteAttribute::Metrics(metrics) => add_metrics(&mut settings, metrics),
             RouteAttribute::MultiPath(hops) => next_hops = hops,
             _ => {}
         }
@@ -228,10 +232,11 @@ fn add_route(state: &mut NetworkState, message: &RouteMessage, names: &HashMap<u
             source,
             table: other_table(table),
             metric,
+            settings,
         });
         return;
     }
-    let route = Route {
+    state.routes.push(Route {
         to,
         via,
         dev,
@@ -240,8 +245,20 @@ fn add_route(state: &mut NetworkState, message: &RouteMessage, names: &HashMap<u
         kind,
         table: other_table(table),
         metric,
-    };
-    state.routes.push(RouteState { route, mtu });
+        settings,
+    });
+}
+
+fn add_metrics(settings: &mut RouteSettings, metrics: &[RouteMetric]) {
+    for each in metrics {
+        match each {
+            RouteMetric::Lock(locked) => settings.mtu_locked = locked & MTU_LOCK != 0,
+            RouteMetric::Mtu(mtu) => settings.mtu = Some(*mtu),
+            RouteMetric::Advmss(mss) => settings.advertised_mss = Some(*mss),
+            RouteMetric::Hoplimit(limit) => settings.hop_limit = Some(*limit),
+            _ => {}
+        }
+    }
 }
 
 /// Returns the number of a table other than the main table.

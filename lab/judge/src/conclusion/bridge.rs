@@ -82,14 +82,29 @@ impl<'a> LastHop<'a> {
         })
     }
 
+    /// Returns the interface that sent a frame to its own address into a bridge: the bridge sends no
+    /// frame back through the port that received it.
+    pub(super) fn returned_frame(self) -> Option<Fault> {
+        let port = self.ingress_port()?;
+        port.bridge.as_ref()?;
+        let address = self.header()?.destination_mac?;
+        let (namespace, sender) = self.peer(&port.name)?;
+        (sender.mac == Some(address)).then(|| Fault::ReturnedFrame {
+            sender: InterfaceName::new(namespace, &sender.name),
+            address,
+            without_arp: !sender.resolves_neighbours(),
+        })
+    }
+
     /// Returns what made a bridge refuse a frame: the bridge, if it is down, the port that received
     /// the frame, if it does not forward or is locked, or the port to the destination, if its settings
     /// tell why. Linux v6.18 reports the ports in the same function (`net/bridge/br_input.c`,
     /// `br_handle_frame_finish`).
     pub(super) fn bridge_ingress(self) -> Option<Fault> {
         let state = self.bridge_down().or_else(|| self.disabled_ingress());
-        if state.is_some() {
-            return state;
+        let found = state.or_else(|| self.returned_frame());
+        if found.is_some() {
+            return found;
         }
         let is_locked = |port: &&LinkState| port.port.is_some_and(|settings| settings.locked);
         match self.ingress_port().filter(is_locked) {
@@ -149,7 +164,7 @@ impl<'a> LastHop<'a> {
     }
 
     /// Returns the interface that received the frame last.
-    fn ingress_port(self) -> Option<&'a LinkState> {
+    pub(super) fn ingress_port(self) -> Option<&'a LinkState> {
         let ingress = self.hop.crossings.iter().rfind(|seen| !seen.out)?;
         self.own.link(&ingress.interface)
     }

@@ -138,6 +138,23 @@ pub enum Fault {
         /// Name of the port.
         port: String,
     },
+    /// Bridge port to whose other end the frame was addressed, although that end sent it.
+    ReturnedFrame {
+        /// Sender and owner of the destination address.
+        sender: InterfaceName,
+        /// Destination hardware address of the frame.
+        #[schemars(with = "String")]
+        address: Mac,
+        /// Whether the sender resolves no neighbours (ARP is off).
+        without_arp: bool,
+    },
+    /// Interface whose MTU is too small for IPv6.
+    NoIpv6 {
+        /// Name of the interface.
+        interface: String,
+        /// MTU in bytes.
+        mtu: u32,
+    },
     /// Interface that is down.
     Down {
         /// The interface.

@@ -15,7 +15,7 @@ use svclab_journey::journey::{
     Hop, Kind, PacketHeader, PacketPath, TunnelPacket, ingress_interface,
 };
 use svclab_model::evidence::LinkState;
-use svclab_model::plan::{LinkKind, Mac, NextHop, Probe};
+use svclab_model::plan::{IPV6_MIN_MTU, LinkKind, Mac, NextHop, Probe};
 use svclab_ruleset::Protocol;
 use svclab_ruleset::ipvs::VirtualServerKey;
 
@@ -66,6 +66,7 @@ impl<'a> LastHop<'a> {
             DropKind::InvalidHeader | DropKind::IpInput if self.has_ipv6_loopback() => {
                 return (DropKind::Ipv6Loopback, None);
             }
+            DropKind::IpInput => self.lost_ipv6(),
             DropKind::TtlExpired => self.ttl(),
             DropKind::TtlOrHeader | DropKind::Forward => return self.forward(kind),
             DropKind::TooBig => self.mtu(),
@@ -75,7 +76,7 @@ impl<'a> LastHop<'a> {
                 tunnel.or_else(own).map(|fault| self.with_owner(fault))
             }
             DropKind::OtherHardwareAddress | DropKind::LinkRefused => self.link(),
-            DropKind::BridgeNoPort => self.bridge_port(),
+            DropKind::BridgeNoPort => self.returned_frame().or_else(|| self.bridge_port()),
             DropKind::BridgeIngress => self.bridge_ingress(),
             DropKind::BridgePortState => self.bridge_down().or_else(|| self.disabled_ingress()),
             DropKind::Netfilter | DropKind::Ipvs => {
@@ -245,6 +246,17 @@ impl<'a> LastHop<'a> {
         explain_route(self.destination_lookup(), DropKind::NoRoute)
     }
 
+    /// Returns the interface that received an IPv6 packet, if the kernel has removed IPv6 from it,
+    /// because its MTU is too small (Linux v6.12, `net/ipv6/addrconf.c`, `addrconf_notify`).
+    fn lost_ipv6(self) -> Option<Fault> {
+        let link = self.ingress_port()?;
+        let is_v6 = self.destination().is_ipv6();
+        (is_v6 && link.mtu < IPV6_MIN_MTU).then(|| Fault::NoIpv6 {
+            interface: link.name.clone(),
+            mtu: link.mtu,
+        })
+    }
+
     /// Whether the packet is from or to `::1`.
     fn has_ipv6_loopback(self) -> bool {
         [self.source(), self.destination()].contains(&IpAddr::V6(Ipv6Addr::LOCALHOST))
@@ -287,11 +299,21 @@ impl<'a> LastHop<'a> {
         })
     }
 
-    /// Returns the egress interface if the packet is larger than its MTU.
+    /// Returns the route or the egress interface if the packet is larger than its MTU.
     pub(super) fn mtu(self) -> Option<Fault> {
-        let RouteDecision::Unicast { interfaces, .. } = self.destination_lookup().decision else {
+        let lookup = self.destination_lookup();
+        let RouteDecision::Unicast {
+            interfaces,
+            settings,
+            ..
+        } = &lookup.decision
+        else {
             return None;
         };
+        let length = self.header()?.length;
+        if settings.mtu.is_some_and(|mtu| length > mtu) {
+            return Some(Fault::Route { lookup });
+        }
         let [interface] = interfaces.as_slice() else {
             return None;
         };

@@ -128,6 +128,11 @@ pub(super) fn interface(
         flag(planned.filters_vlans),
         flag(observed.filters_vlans),
     ));
+    // The kernel creates interfaces of other kinds without ARP.
+    let has_arp = |link: &LinkState| matches!(link.kind.as_deref(), Some("veth" | "bridge"));
+    if has_arp(planned) && has_arp(observed) && !observed.resolves_neighbours() {
+        found.push(value(Property::Arp, flag(true), flag(false)));
+    }
     if let (Some(ours), Some(theirs)) = (planned.port, observed.port) {
         let properties = [
             Property::Hairpin,

@@ -39,9 +39,9 @@ pub enum Deviation {
     /// Route to an address of the packet.
     Route {
         /// Lookup in the routes of the lab.
-        planned: RouteLookup,
+        planned: Box<RouteLookup>,
         /// Lookup in the observed routes.
-        observed: RouteLookup,
+        observed: Box<RouteLookup>,
     },
     /// Neighbour to which the packet was sent.
     Neighbour {
@@ -134,6 +134,8 @@ pub enum InterfaceProperty {
     Bridge,
     /// Address of the interface.
     Address,
+    /// Whether the interface resolves neighbours (ARP).
+    Arp,
     /// Spanning tree state of the bridge port.
     PortState,
     /// Hairpin mode of the bridge port.

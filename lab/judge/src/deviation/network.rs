@@ -91,7 +91,10 @@ pub(super) fn route(
     let planned = RouteLookup::new(&planned.network, query);
     let observed = RouteLookup::new(&observed.network, query);
     let is_changed = !planned.decision.is_equivalent(&observed.decision);
-    is_changed.then_some(Deviation::Route { planned, observed })
+    is_changed.then(|| Deviation::Route {
+        planned: planned.into(),
+        observed: observed.into(),
+    })
 }
 
 /// Returns the lookups for a packet: of its destination, before and after the rules rewrote the

@@ -6,10 +6,10 @@ use crate::state::LabState;
 use crate::state::route_lookup::{RouteDecision, Transport};
 use svclab_journey::journey::{PathEnd, RuleMatch};
 use svclab_model::evidence::{
-    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, Queue, RouteState, SavedRules,
-    StageEvidence, Verdict,
+    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, Queue, SavedRules, StageEvidence,
+    Verdict,
 };
-use svclab_model::plan::{Backend, Iptables, Plan, RouteKind, RoutingAction, Sysctl};
+use svclab_model::plan::{Backend, Iptables, Plan, Route, RouteKind, RoutingAction, Sysctl};
 use svclab_ruleset::input::Input;
 
 /// Returns the evidence of a kernel that has exactly the planned state.
@@ -96,12 +96,11 @@ fn deviations_changed_route_names_both_routes() {
         let [Deviation::Route { planned, observed }] = &found[..] else {
             panic!("{found:?}");
         };
-        (planned.decision.clone(), observed.clone())
+        (planned.decision.clone(), (**observed).clone())
     };
     let (planned, observed) = decisions(|evidence| {
-        let is_tunnel =
-            |read: &RouteState| read.route.dev == "flannel.1" && read.route.via.is_some();
-        network(evidence).routes.retain(|read| !is_tunnel(read));
+        let is_tunnel = |route: &Route| route.dev == "flannel.1" && route.via.is_some();
+        network(evidence).routes.retain(|route| !is_tunnel(route));
     });
     assert!(
         matches!(planned, RouteDecision::Unicast { .. }),
@@ -113,9 +112,7 @@ fn deviations_changed_route_names_both_routes() {
     assert_eq!(interfaces, ["eth0"]);
     let (_, observed) = decisions(|evidence| {
         let route = route("10.244.1.9/32", RouteKind::Blackhole, None);
-        network(evidence)
-            .routes
-            .push(RouteState { route, mtu: None });
+        network(evidence).routes.push(route);
     });
     assert!(
         matches!(observed.decision, RouteDecision::Refusal { .. }),
@@ -136,9 +133,7 @@ fn deviations_changed_route_names_both_routes() {
 fn deviations_route_of_other_destination_is_not_met() {
     let found = found_after(|evidence| {
         let route = route("10.244.1.77/32", RouteKind::Blackhole, None);
-        network(evidence)
-            .routes
-            .push(RouteState { route, mtu: None });
+        network(evidence).routes.push(route);
     });
     assert_eq!(found, []);
 }
@@ -196,6 +191,8 @@ fn deviations_changed_interfaces_are_named() {
         tunnel.vxlan.as_mut().unwrap().vni = 9;
         let port = link(evidence, "veth-a");
         port.port.as_mut().unwrap().isolated = true;
+        // `IFF_NOARP` of Linux v6.12, `include/uapi/linux/if.h`.
+        link(evidence, "veth-a").flags |= 1 << 7;
         link(evidence, "cni0").flags = 0;
         // The packet does not meet the other port.
         link(evidence, "veth-b").flags = 0;
@@ -217,6 +214,7 @@ fn deviations_changed_interfaces_are_named() {
         ("flannel.1", InterfaceProperty::Mtu),
         ("flannel.1", InterfaceProperty::Vni),
         ("flannel.1", InterfaceProperty::Address),
+        ("veth-a", InterfaceProperty::Arp),
         ("veth-a", InterfaceProperty::Isolated),
     ];
     assert_eq!(named, expected);

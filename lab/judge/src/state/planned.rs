@@ -5,7 +5,7 @@ use ipnetwork::IpNetwork;
 use super::NamespaceState;
 use super::route_lookup::LOCAL_TABLE;
 use svclab_model::evidence::{
-    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, RouteState, VxlanState,
+    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, VxlanState,
 };
 use svclab_model::plan::{
     ETHERNET_MTU, ForwardingTarget, Link, LinkKind, Namespace, PortSettings, Route, RouteKind,
@@ -119,7 +119,7 @@ fn planned_mtu(namespace: &Namespace, link: &Link) -> u32 {
 
 /// Returns the routes of the plan, and those that the kernel adds for addresses. The kernel removes
 /// the routes of an interface that is down, except those to its own addresses.
-fn planned_routes(namespace: &Namespace) -> Vec<RouteState> {
+fn planned_routes(namespace: &Namespace) -> Vec<Route> {
     let is_up = |interface: &str| {
         let mut links = namespace.links.iter();
         !links.any(|link| link.name == interface && link.down)
@@ -138,7 +138,7 @@ fn planned_routes(namespace: &Namespace) -> Vec<RouteState> {
     all.extend(defaults.chain(host_routes).map(|(dev, to)| Route {
         kind: RouteKind::Local,
         table: Some(LOCAL_TABLE),
-        ..kernel_route(to, dev)
+        ..Route::new(to, dev)
     }));
     let connected = addresses.filter(|(dev, own)| {
         let is_removed = |(network, interface): &(IpNetwork, String)| {
@@ -155,24 +155,10 @@ fn planned_routes(namespace: &Namespace) -> Vec<RouteState> {
         let source = own.is_ipv4().then(|| own.ip());
         Some(Route {
             source,
-            ..kernel_route(to, dev)
+            ..Route::new(to, dev)
         })
     }));
-    let all = all.into_iter();
-    all.map(|route| RouteState { route, mtu: None }).collect()
-}
-
-fn kernel_route(to: IpNetwork, dev: &str) -> Route {
-    Route {
-        to,
-        via: None,
-        dev: dev.to_owned(),
-        onlink: false,
-        source: None,
-        kind: RouteKind::Unicast,
-        table: None,
-        metric: None,
-    }
+    all
 }
 
 /// Returns the rules of the kernel and those of the plan, by priority. A later rule of the same

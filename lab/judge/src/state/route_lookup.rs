@@ -2,7 +2,6 @@
 //! the longest prefix in each table (Linux v6.12, `net/core/fib_rules.c`, `fib_rules_lookup`, and
 //! `net/ipv4/fib_trie.c`, `fib_table_lookup`).
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
@@ -10,9 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use svclab_journey::journey::{Hop, PacketPath};
-use svclab_model::evidence::{NetworkState, RouteState};
+use svclab_model::evidence::NetworkState;
 use svclab_model::plan::{
-    MultipathRoute, Probe, ProbeProtocol, RouteKind, RoutingAction, RoutingRule,
+    MultipathRoute, Probe, ProbeProtocol, Route, RouteKind, RouteSettings, RoutingAction,
+    RoutingRule,
 };
 
 /// Numbers of the tables `local` and `main` (Linux v6.12,
@@ -143,9 +143,9 @@ pub enum RouteDecision {
         /// Source address of packets that the namespace sends; absent if the kernel chooses it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<IpAddr>,
-        /// MTU of the route in bytes; absent if the MTU of the interface applies.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        mtu: Option<u32>,
+        /// Conditions and settings of the route.
+        #[serde(flatten)]
+        settings: RouteSettings,
     },
     /// A route refuses packets.
     Refusal {
@@ -185,7 +185,7 @@ impl RouteLookup {
             if !tables.contains(&table) {
                 tables.push(table);
             }
-            let Some(entry) = longest_match(state, table, query.destination) else {
+            let Some(entry) = longest_match(state, table, query) else {
                 continue;
             };
             let is_suppressed = rule
@@ -216,21 +216,21 @@ impl RouteDecision {
                     interfaces,
                     via,
                     source,
-                    mtu,
+                    settings,
                     ..
                 },
                 Self::Unicast {
                     interfaces: other_interfaces,
                     via: other_via,
                     source: other_source,
-                    mtu: other_mtu,
+                    settings: other_settings,
                     ..
                 },
             ) => {
                 interfaces == other_interfaces
                     && via == other_via
                     && source == other_source
-                    && mtu == other_mtu
+                    && settings == other_settings
             }
             (Self::Refusal { route, .. }, Self::Refusal { route: other, .. }) => {
                 kind(route) == kind(other)
@@ -249,6 +249,7 @@ fn is_default(rule: &RoutingRule) -> bool {
 /// Entry of a routing table.
 struct Entry {
     prefix: u8,
+    source_prefix: u8,
     metric: u32,
     text: String,
     /// `None` for a `throw` route.
@@ -278,19 +279,31 @@ fn matches(rule: &RoutingRule, query: RouteQuery<'_>) -> bool {
     !rule.other_conditions && rule.v6 == query.destination.is_ipv6() && holds != rule.inverted
 }
 
-/// Returns the entry of a table with the longest prefix and then the lowest metric.
-fn longest_match(state: &NetworkState, table: u32, to: IpAddr) -> Option<Entry> {
-    let is_entry = |network: IpNetwork, own: Option<u32>| {
-        own.unwrap_or(MAIN_TABLE) == table && network.contains(to)
+/// Returns the entry of a table with the longest prefix, then the longest source prefix and then the
+/// lowest metric. Probes send packets of traffic class 0, which routes of other classes do not serve.
+fn longest_match(state: &NetworkState, table: u32, query: RouteQuery<'_>) -> Option<Entry> {
+    let is_entry = |network: IpNetwork, own: Option<u32>, settings: RouteSettings| {
+        own.unwrap_or(MAIN_TABLE) == table
+            && network.contains(query.destination)
+            && settings.tos.is_none()
+            && settings.from.is_none_or(|from| from.contains(query.source))
     };
     let routes = state.routes.iter();
-    let routes = routes.filter(|read| is_entry(read.route.to, read.route.table));
+    let routes = routes.filter(|route| is_entry(route.to, route.table, route.settings));
     let multipath = state.multipath_routes.iter();
-    let multipath = multipath.filter(|route| is_entry(route.to, route.table));
+    let multipath = multipath.filter(|route| is_entry(route.to, route.table, route.settings));
+    let rank = |entry: &Entry| {
+        let lengths = (u8::MAX - entry.prefix, u8::MAX - entry.source_prefix);
+        (lengths, entry.metric)
+    };
     routes
         .map(|route| Entry::new(route, table))
         .chain(multipath.map(Entry::from_multipath))
-        .min_by_key(|entry| (u8::MAX - entry.prefix, entry.metric))
+        .min_by_key(rank)
+}
+
+fn source_prefix(settings: RouteSettings) -> u8 {
+    settings.from.map_or(0, |from| from.prefix())
 }
 
 /// Metric of a route without one: 0 for IPv4, 1024 for IPv6 (Linux v6.12,
@@ -300,19 +313,15 @@ const fn default_metric(address: IpAddr) -> u32 {
 }
 
 impl Entry {
-    fn new(read: &RouteState, table: u32) -> Self {
-        let route = &read.route;
-        let mut text = route.to_string();
-        if let Some(mtu) = read.mtu {
-            let _ = write!(text, " mtu {mtu}");
-        }
+    fn new(route: &Route, table: u32) -> Self {
+        let text = route.to_string();
         let decision = match route.kind {
             RouteKind::Unicast => Some(RouteDecision::Unicast {
                 route: text.clone(),
                 interfaces: vec![route.dev.clone()],
                 via: route.via,
                 source: route.source,
-                mtu: read.mtu,
+                settings: route.settings,
             }),
             RouteKind::Local => Some(RouteDecision::Local {
                 interface: route.dev.clone(),
@@ -327,6 +336,7 @@ impl Entry {
         };
         Self {
             prefix: route.to.prefix(),
+            source_prefix: source_prefix(route.settings),
             metric: route.metric.unwrap_or(default_metric(route.to.ip())),
             text,
             decision,
@@ -337,6 +347,7 @@ impl Entry {
         let interfaces = route.next_hops.iter().map(|hop| hop.dev.clone());
         Self {
             prefix: route.to.prefix(),
+            source_prefix: source_prefix(route.settings),
             metric: route.metric.unwrap_or(default_metric(route.to.ip())),
             text: route.to_string(),
             decision: Some(RouteDecision::Unicast {
@@ -344,7 +355,7 @@ impl Entry {
                 interfaces: interfaces.collect(),
                 via: None,
                 source: route.source,
-                mtu: None,
+                settings: route.settings,
             }),
         }
     }

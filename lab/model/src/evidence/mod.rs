@@ -27,9 +27,7 @@ pub use connection::{
 };
 pub use dropped::{DropEvidence, DroppedPacket};
 pub use kernel_state::KernelState;
-pub use network::{
-    ForwardingEntry, LinkState, NeighbourEntry, NetworkState, Queue, RouteState, VxlanState,
-};
+pub use network::{ForwardingEntry, LinkState, NeighbourEntry, NetworkState, Queue, VxlanState};
 pub use packet::{Direction, MAX_PACKETS, Packet};
 pub use packet_kind::PacketKind;
 pub use refused::RejectedRequest;

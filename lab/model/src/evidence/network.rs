@@ -17,7 +17,7 @@ use svclab_ruleset::Mac;
 pub struct NetworkState {
     /// Routes of all tables, except those to broadcast and multicast addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub routes: Vec<RouteState>,
+    pub routes: Vec<Route>,
     /// Multipath routes of all tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub multipath_routes: Vec<MultipathRoute>,
@@ -33,18 +33,6 @@ pub struct NetworkState {
     /// Queueing disciplines that the kernel did not create itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<Queue>,
-}
-
-/// Route read back from the kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RouteState {
-    /// Route, with the number of its table.
-    #[serde(flatten)]
-    pub route: Route,
-    /// MTU of the route in bytes; absent if the MTU of the interface applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mtu: Option<u32>,
 }
 
 /// Interface read back from the kernel.
@@ -87,6 +75,12 @@ impl LinkState {
     #[must_use]
     pub const fn is_up(&self) -> bool {
         self.flags & 1 != 0
+    }
+
+    /// Whether the interface resolves neighbours, that is, lacks `IFF_NOARP`.
+    #[must_use]
+    pub const fn resolves_neighbours(&self) -> bool {
+        self.flags & (1 << 7) == 0
     }
 }
 

@@ -38,6 +38,9 @@ pub struct Link {
 /// `ETH_DATA_LEN`).
 pub const ETHERNET_MTU: u32 = 1500;
 
+/// Smallest MTU of an interface with IPv6, in bytes (RFC 8200).
+pub const IPV6_MIN_MTU: u32 = 1280;
+
 impl Link {
     /// Whether the interface is a bridge port that is up and does not forward.
     #[must_use]

@@ -20,10 +20,12 @@ use std::net::IpAddr;
 
 pub use crate::backend::Backend;
 pub use crate::bridge_port::PortSettings;
-pub use crate::routing::{MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule};
+pub use crate::routing::{
+    MultipathRoute, NextHop, Route, RouteKind, RouteSettings, RoutingAction, RoutingRule,
+};
 pub use forget::{ConntrackFilter, ReplySource};
 pub use health::HealthCheck;
-pub use link::{ETHERNET_MTU, Link, LinkKind};
+pub use link::{ETHERNET_MTU, IPV6_MIN_MTU, Link, LinkKind};
 pub use probe::{
     Count, Lifetime, MAX_DATAGRAM_BYTES, MAX_STREAM_BYTES, MaxWait, Probe, ProbeProtocol, Server,
     ServerKind, Target,

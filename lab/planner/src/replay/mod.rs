@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use not_built::{connections, link_state, rule_state, traffic};
 
+use crate::build::topology::disabled_ipv6::remove_disabled_ipv6;
 use svclab_dump::{NodeDump, OwnHardwareAddresses};
 use svclab_model::plan::Plan;
 
@@ -54,6 +55,7 @@ pub fn replace_node(
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
         rules::replay_rules(namespace, dump, &mut report);
         sysctls::replay_sysctls(namespace, dump, &mut report);
+        remove_disabled_ipv6(namespace);
         traffic::replay_traffic(namespace, dump, &mut report);
         link_state::list_link_state(namespace, dump, &mut report);
     }

@@ -4,7 +4,6 @@ use super::known_sysctls::{SysctlEffect, effect};
 use super::naming::sysctl_link_name;
 use super::not_built::full_tables::full_tables;
 use super::report::{FileLine, OmittedItem, ReplayReport, count_noun, list_names};
-use crate::build::topology::disabled_ipv6::remove_disabled_ipv6;
 use crate::build::topology::sysctls::ICMP_LIMITS;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Sysctl};
@@ -65,7 +64,6 @@ pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut R
     }
     // Sysctls without an interface are always written before interfaces are created.
     namespace.sysctls.extend(added);
-    remove_disabled_ipv6(namespace);
     let sysctls = count_noun(replayed_count, "sysctl", "sysctls");
     report.add_replayed(format!("{sysctls} with an effect on packets"));
     let limits = ICMP_LIMITS.iter().flat_map(|(limit, mask)| [limit, mask]);

@@ -22,7 +22,7 @@ pub use parser::parse_ruleset;
 pub use references::References;
 pub use removal::{Removal, TablePart};
 pub use tokens::{Token, tokenize};
-pub use values::ElementTypes;
+pub use values::{ElementTypes, protocol_number};
 
 use crate::input::{InputError, ProgramInput};
 use crate::text::Text;

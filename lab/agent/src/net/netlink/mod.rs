@@ -34,6 +34,10 @@ const LOOPBACK: u32 = 1;
 /// `sit0`), whose indexes are lower.
 pub(crate) const FIRST_INDEX: u32 = 100;
 
+/// Bit of the MTU among the locked metrics of a route: `1 << RTAX_MTU` (Linux v6.12,
+/// `include/net/dst.h`, `dst_metric_locked`).
+pub(crate) const MTU_LOCK: u32 = 1 << 2;
+
 /// Netlink socket of a namespace, and the indexes of its interfaces.
 pub(crate) struct NamespaceNetlink {
     pub(crate) handle: Handle,
@@ -124,14 +128,24 @@ impl<T> StepResult<T> for Result<T, rtnetlink::Error> {
 }
 
 fn step_failure(namespace: &str, step: impl Display, error: &rtnetlink::Error) -> Failure {
-    let reason = match errno(error) {
+    let errno = errno(error);
+    let reason = match errno {
         Errno::UnknownErrno => error.to_string(),
         errno => errno.desc().to_owned(),
     };
+    // Every kernel refuses an object that exists already and a next hop that no route reaches.
+    let contradiction = match errno {
+        Errno::EEXIST => Some("another object of the lab has the same network, address or name"),
+        Errno::ENETUNREACH => Some("no other address or route of the lab leads to the next hop"),
+        _ => None,
+    };
     Failure {
-        kind: FailureKind::Machine,
+        kind: match contradiction {
+            Some(_) => FailureKind::Input,
+            None => FailureKind::Machine,
+        },
         message: format!("cannot {step} in {namespace}: {reason}"),
-        remedy: None,
+        remedy: contradiction.map(str::to_owned),
         rejected: None,
     }
 }

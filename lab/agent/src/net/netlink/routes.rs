@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::neighbour::{NeighbourFlags, NeighbourMessage, NeighbourState};
-use netlink_packet_route::route::{RouteMessage, RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
 use netlink_packet_route::rule::{
     RuleAction, RuleAttribute, RuleFlags, RuleMessage, RulePortRange,
 };
@@ -14,11 +16,11 @@ use netlink_packet_route::{IpProtocol, RouteNetlinkMessage};
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 
 use super::batch::{Batch, CREATE};
-use super::{NamespaceNetlink, step_failure};
+use super::{MTU_LOCK, NamespaceNetlink, step_failure};
 use crate::runtime::failure;
 use svclab_model::plan::{
-    Forwarding, ForwardingTarget, Mac, MultipathRoute, Namespace, Route, RouteKind, RoutingAction,
-    RoutingRule,
+    Forwarding, ForwardingTarget, Mac, MultipathRoute, Namespace, Route, RouteKind, RouteSettings,
+    RoutingAction, RoutingRule,
 };
 use svclab_model::protocol::{Failure, IP_ROUTE, IP_RULE};
 
@@ -285,7 +287,8 @@ pub(super) fn route_message(
     if route.onlink {
         builder = builder.onlink();
     }
-    finish_route(builder, route.table, route.metric, route.source)
+    let message = finish_route(builder, route.table, route.metric, route.source)?;
+    Ok(with_settings(message, route.settings))
 }
 
 /// Encodes a route with several next hops. `indexes` are those of their interfaces.
@@ -314,7 +317,28 @@ fn multipath_message(
     let builder = RouteMessageBuilder::<IpAddr>::new()
         .destination_prefix(route.to.network(), route.to.prefix())?
         .multipath(hops);
-    finish_route(builder, route.table, route.metric, route.source)
+    let message = finish_route(builder, route.table, route.metric, route.source)?;
+    Ok(with_settings(message, route.settings))
+}
+
+fn with_settings(mut message: RouteMessage, settings: RouteSettings) -> RouteMessage {
+    message.header.tos = settings.tos.unwrap_or(0);
+    if let Some(from) = settings.from {
+        message.header.source_prefix_length = from.prefix();
+        let source = RouteAttribute::Source(from.network().into());
+        message.attributes.push(source);
+    }
+    let lock = settings.mtu_locked.then_some(RouteMetric::Lock(MTU_LOCK));
+    let metrics: Vec<RouteMetric> = lock
+        .into_iter()
+        .chain(settings.mtu.map(RouteMetric::Mtu))
+        .chain(settings.advertised_mss.map(RouteMetric::Advmss))
+        .chain(settings.hop_limit.map(RouteMetric::Hoplimit))
+        .collect();
+    if !metrics.is_empty() {
+        message.attributes.push(RouteAttribute::Metrics(metrics));
+    }
+    message
 }
 
 fn finish_route(

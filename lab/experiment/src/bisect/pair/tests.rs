@@ -7,7 +7,7 @@ use super::*;
 use svclab_dump::compare::iptables::{Order, compare};
 use svclab_model::plan::{
     Backend, Forwarding, ForwardingTarget, Iptables, Link, LinkKind, Mac, Neighbour, PortSettings,
-    Route, RouteKind, Sysctl,
+    Route, Sysctl,
 };
 use svclab_planner::delta;
 use svclab_ruleset::input::Input;
@@ -225,14 +225,8 @@ fn network_namespace(addresses: &[&str], routes: &[(&str, Option<&str>)]) -> Nam
         routes: routes
             .iter()
             .map(|(to, via)| Route {
-                to: to.parse().unwrap(),
                 via: via.map(|via| via.parse().unwrap()),
-                dev: "eth0".to_owned(),
-                onlink: false,
-                source: None,
-                kind: RouteKind::Unicast,
-                table: None,
-                metric: None,
+                ..Route::new(to.parse().unwrap(), "eth0")
             })
             .collect(),
         ..Namespace::default()

@@ -117,12 +117,7 @@ fn object_changes(
             ..
         } => plan
             .namespace(namespace)
-            .and_then(|owner| owner.links.iter().find(|link| link.name == *interface))
-            .map(|link| ProposedChange::SetMtu {
-                namespace: namespace.clone(),
-                link: interface.clone(),
-                mtu: usual_mtu(link).max(*length),
-            }),
+            .and_then(|owner| larger_mtu(owner, interface, *length)),
         Fault::HardwareAddress {
             address,
             receiver,
@@ -189,8 +184,11 @@ fn object_changes(
                 rule: text,
             })
         }
+        Fault::NoIpv6 { interface, .. } => larger_mtu(target, interface, 0),
+        // Copies of a lab have ARP on all interfaces.
+        Fault::ReturnedFrame { .. }
         // The network of the bridge is among the networks that the packet met.
-        Fault::UnconnectedNeighbour { .. }
+        | Fault::UnconnectedNeighbour { .. }
         // These rules are among the matched rules.
         | Fault::Ttl { .. }
         | Fault::QueueRule { .. }
@@ -276,6 +274,17 @@ fn foreign_address(cluster: &Cluster, target: &Namespace, address: IpAddr) -> Ve
         route: Box::new(route.clone()),
     }));
     changes
+}
+
+/// Returns the change of an MTU to the usual one, and at least to this number of bytes.
+fn larger_mtu(owner: &Namespace, interface: &str, least: u32) -> Option<ProposedChange> {
+    let mut links = owner.links.iter();
+    let link = links.find(|link| link.name == interface)?;
+    Some(ProposedChange::SetMtu {
+        namespace: owner.name.clone(),
+        link: interface.to_owned(),
+        mtu: usual_mtu(link).max(least),
+    })
 }
 
 /// Returns the MTU that an interface usually has, in bytes.

@@ -8,9 +8,7 @@ use ipnetwork::IpNetwork;
 use super::met::endpoints_behind;
 use crate::why::change::ProposedChange;
 use svclab_journey::journey::{Hop, PacketPath, PathEnd};
-use svclab_model::plan::{
-    Link, LinkKind, Namespace, Plan, Route, RouteKind, RoutingAction, RoutingRule,
-};
+use svclab_model::plan::{Link, LinkKind, Namespace, Plan, Route, RoutingAction, RoutingRule};
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
 use svclab_ruleset::network::is_single;
 
@@ -133,14 +131,9 @@ fn missing_routes(namespace: &Namespace, cluster: &Cluster, to: IpAddr) -> Vec<P
         return Vec::new();
     };
     let route = |via: IpAddr, dev: &str, onlink: bool| Route {
-        to: network,
         via: Some(via),
-        dev: dev.to_owned(),
         onlink,
-        source: None,
-        kind: RouteKind::Unicast,
-        table: None,
-        metric: None,
+        ..Route::new(network, dev)
     };
     let addresses = node.addresses.iter().map(IpNetwork::ip);
     let mut same_family = addresses.filter(|via| via.is_ipv4() == to.is_ipv4());

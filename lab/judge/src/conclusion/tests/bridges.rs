@@ -40,6 +40,23 @@ fn bridge_without_port_names_hairpin_or_port() {
 }
 
 #[test]
+fn bridge_frame_to_its_sender_names_sender() {
+    let plan = plan();
+    for function in ["br_handle_frame_finish", "br_forward"] {
+        let crossings = vec![crossing("veth-a", false)];
+        let end = dropped("NOT_SPECIFIED", function);
+        let mut flight = packet("10.244.0.2:4000", "10.244.0.3:80", crossings, end);
+        flight.header.as_mut().unwrap().destination_mac = Some(mac(31));
+        let fault = Fault::ReturnedFrame {
+            sender: InterfaceName::new("pod-a", "eth0"),
+            address: mac(31),
+            without_arp: false,
+        };
+        assert_eq!(kind_and_fault(&plan, &flight).1, Some(fault));
+    }
+}
+
+#[test]
 fn bridge_port_of_bridge_that_is_down_names_bridge() {
     let mut plan = plan();
     let drop = |reason| {

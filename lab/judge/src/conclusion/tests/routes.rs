@@ -102,6 +102,68 @@ fn no_route_unreachable_and_prohibit_are_found() {
 }
 
 #[test]
+fn route_of_other_traffic_class_or_source_is_not_used() {
+    let mut plan = plan();
+    let refused = |plan: &Plan, to: &str, from: &str| {
+        let flight = packet(
+            &format!("{from}:4000"),
+            &format!("{to}:80"),
+            vec![crossing("eth0", false)],
+            dropped("IP_INNOROUTES", "ip_error"),
+        );
+        match kind_and_fault(plan, &flight).1 {
+            Some(Fault::Route { lookup }) => {
+                matches!(lookup.decision, RouteDecision::Refusal { .. })
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut added = route("203.0.113.0/24", RouteKind::Prohibit, None);
+    node(&mut plan).routes.push(added.clone());
+    assert!(refused(&plan, "203.0.113.5", "192.0.2.9"));
+    node(&mut plan).routes[2].settings.tos = Some(0x10);
+    assert!(!refused(&plan, "203.0.113.5", "192.0.2.9"));
+    added.to = "2001:db8::/32".parse().unwrap();
+    added.settings.from = Some("fd00:1::/64".parse().unwrap());
+    node(&mut plan).routes.push(added);
+    assert!(refused(&plan, "[2001:db8::5]", "[fd00:1::9]"));
+    assert!(!refused(&plan, "[2001:db8::5]", "[fd00:2::9]"));
+}
+
+#[test]
+fn too_big_packet_names_route_with_small_mtu() {
+    let mut plan = plan();
+    let mut flight = received("198.51.100.1", dropped("PKT_TOO_BIG", "ip_forward"));
+    flight.header.as_mut().unwrap().length = 1450;
+    assert_eq!(kind_and_fault(&plan, &flight), (DropKind::TooBig, None));
+    let settings = &mut node(&mut plan).routes[0].settings;
+    (settings.mtu, settings.mtu_locked) = (Some(1400), true);
+    let (kind, lookup) = route_decision(&plan, &flight);
+    assert_eq!(kind, DropKind::TooBig);
+    let RouteDecision::Unicast { route, .. } = lookup.decision else {
+        panic!("{lookup:?}");
+    };
+    assert_eq!(route, "0.0.0.0/0 via 10.0.0.254 dev eth0 mtu lock 1400");
+}
+
+#[test]
+fn ipv6_packet_at_interface_with_small_mtu_names_mtu() {
+    let mut plan = plan();
+    let drop = |to: &str| received(to, dropped("NOT_SPECIFIED", "ip6_rcv_core"));
+    assert_eq!(
+        kind_and_fault(&plan, &drop("[2001:db8::5]")),
+        (DropKind::IpInput, None)
+    );
+    node(&mut plan).links[0].mtu = Some(1200);
+    let fault = Fault::NoIpv6 {
+        interface: "eth0".to_owned(),
+        mtu: 1200,
+    };
+    assert_eq!(kind_and_fault(&plan, &drop("[2001:db8::5]")).1, Some(fault));
+    assert_eq!(kind_and_fault(&plan, &drop("198.51.100.1")).1, None);
+}
+
+#[test]
 fn no_route_refusing_rule_is_found() {
     let mut plan = plan();
     let mut refusing = rule(50, RoutingAction::Prohibit);

@@ -15,7 +15,6 @@ use sha2::{Digest, Sha256};
 
 use svclab_model::plan::{
     Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, PortSettings, Route,
-    RouteKind,
 };
 
 /// Maximum length of an interface name in bytes.
@@ -111,14 +110,8 @@ impl Topology {
 
     pub fn route(&mut self, namespace: &str, to: IpNetwork, via: Option<IpAddr>, dev: &str) {
         self.namespace(namespace).routes.push(Route {
-            to,
             via,
-            dev: dev.to_owned(),
-            onlink: false,
-            source: None,
-            kind: RouteKind::Unicast,
-            table: None,
-            metric: None,
+            ..Route::new(to, dev)
         });
     }
 

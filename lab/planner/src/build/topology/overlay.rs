@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use crate::build::topology::fabric::{UPLINK, find_port};
 use crate::build::topology::{Port, Topology};
 use crate::cluster::{Cluster, FABRIC, Node};
-use svclab_model::plan::{LinkKind, Mac, Route, RouteKind};
+use svclab_model::plan::{LinkKind, Mac, Route};
 use svclab_rules::flannel::{Flannel, Lease, overlay};
 use svclab_scenario::lab::FabricKind;
 
@@ -54,14 +54,9 @@ fn add_tunnels(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
             .mtu = Some(MTU);
         for peer in &side.peers {
             topology.namespace(&node.name).routes.push(Route {
-                to: IpNetwork::V4(peer.subnet),
                 via: Some(peer.gateway.into()),
-                dev: side.device.clone(),
                 onlink: true,
-                source: None,
-                kind: RouteKind::Unicast,
-                table: None,
-                metric: None,
+                ..Route::new(IpNetwork::V4(peer.subnet), side.device.clone())
             });
             topology.neighbour(&port, peer.gateway.into(), Mac(peer.mac));
             topology.forward(&port, Mac(peer.mac), IpAddr::V4(peer.remote));

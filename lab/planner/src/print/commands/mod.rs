@@ -39,7 +39,8 @@ pub fn commands_between(current: &Plan, wanted: &Plan) -> Vec<ShellCommand> {
 }
 
 fn namespace_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
-    let mut lines = network::sysctl_commands(old, new);
+    let mut lines = network::mtu_commands(old, new);
+    lines.extend(network::sysctl_commands(old, new));
     lines.extend(network::link_commands(old, new));
     lines.extend(network::route_commands(old, new));
     lines.extend(services::virtual_server_commands(old, new));

@@ -10,7 +10,7 @@ use super::super::network::{
 use crate::delta::difference;
 use svclab_model::plan::{
     ETHERNET_MTU, Forwarding, Link, LinkKind, Namespace, Neighbour, PortSettings, Route,
-    RoutingRule,
+    RouteSettings, RoutingRule,
 };
 
 /// Returns the commands for changed sysctls. The last value of a sysctl applies. A sysctl without a
@@ -92,11 +92,39 @@ fn new_link(link: &Link) -> Vec<String> {
         ..link.clone()
     };
     let mut lines = vec![creation];
+    lines.extend(mtu_command(None, link));
     lines.extend(changed_link(&created, link));
     lines
 }
 
-/// Returns the commands for the properties of an interface.
+/// Returns the commands for the MTUs of interfaces that exist. Below the minimum of IPv6, an interface
+/// has no sysctls of IPv6 and accepts no addresses.
+pub(super) fn mtu_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
+    let links = new.links.iter();
+    let known = links.filter_map(|link| Some((find_link(old, &link.name)?, link)));
+    known
+        .filter(|(before, link)| before.kind == link.kind)
+        .filter_map(|(before, link)| mtu_command(before.mtu, link))
+        .collect()
+}
+
+fn mtu_command(old: Option<u32>, new: &Link) -> Option<String> {
+    let name = &new.name;
+    match new.mtu {
+        Some(mtu) if old != new.mtu => Some(format!("ip link set dev {name} mtu {mtu}")),
+        None if old.is_some() => Some(match new.kind {
+            LinkKind::Veth { .. } | LinkKind::Dummy => {
+                format!("ip link set dev {name} mtu {ETHERNET_MTU}")
+            }
+            LinkKind::Bridge | LinkKind::Vxlan { .. } => {
+                format!("# set the MTU of {name} to the default of the kernel")
+            }
+        }),
+        _ => None,
+    }
+}
+
+/// Returns the commands for the properties of an interface, except its MTU.
 fn changed_link(old: &Link, new: &Link) -> Vec<String> {
     let name = &new.name;
     let mut lines = Vec::new();
@@ -117,18 +145,6 @@ fn changed_link(old: &Link, new: &Link) -> Vec<String> {
     let changed: String = changed.collect();
     if !changed.is_empty() {
         lines.push(format!("bridge link set dev {name}{changed}"));
-    }
-    match new.mtu {
-        Some(mtu) if old.mtu != new.mtu => lines.push(format!("ip link set dev {name} mtu {mtu}")),
-        None if old.mtu.is_some() => lines.push(match new.kind {
-            LinkKind::Veth { .. } | LinkKind::Dummy => {
-                format!("ip link set dev {name} mtu {ETHERNET_MTU}")
-            }
-            LinkKind::Bridge | LinkKind::Vxlan { .. } => {
-                format!("# set the MTU of {name} to the default of the kernel")
-            }
-        }),
-        _ => {}
     }
     lines.extend(address_changes(name, &old.addresses, &new.addresses));
     if old.down != new.down {
@@ -218,7 +234,7 @@ pub(super) fn route_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
     let has = |routes: &[KeyedRoute], key| routes.iter().any(|(other, _)| *other == key);
     let deleted = removed.iter().filter(|(key, _)| !has(&added, *key));
     lines.extend(deleted.map(|(_, route)| format!("ip route del {route}")));
-    // The kernel refuses to add a second route with the same destination, table and metric.
+    // The kernel refuses to add a second route with the same key.
     lines.extend(added.iter().map(|(key, route)| {
         let replaces = has(&removed, *key);
         let verb = if replaces { "replace" } else { "add" };
@@ -227,22 +243,34 @@ pub(super) fn route_commands(old: &Namespace, new: &Namespace) -> Vec<String> {
     lines
 }
 
-/// Arguments of `ip route` for a route, with what identifies it: destination, table and metric.
-type KeyedRoute = ((IpNetwork, Option<u32>, Option<u32>), String);
+/// Identity of a route: destination, table, metric, traffic class and source network.
+type RouteKey = (
+    IpNetwork,
+    Option<u32>,
+    Option<u32>,
+    Option<u8>,
+    Option<IpNetwork>,
+);
+
+/// Arguments of `ip route` for a route, with its key.
+type KeyedRoute = (RouteKey, String);
 
 /// Returns the routes of a namespace that another one lacks.
 fn routes_without(of: &Namespace, without: &Namespace) -> Vec<KeyedRoute> {
     let single = difference(&of.routes, &without.routes).into_iter();
     // Metric of an IPv6 route without one (Linux v6.12, `include/uapi/linux/ipv6_route.h`,
     // `IP6_RT_PRIO_USER`).
-    let metric = |to: IpNetwork, own: Option<u32>| own.or(to.is_ipv6().then_some(1024));
+    let key = |to: IpNetwork, table, metric: Option<u32>, settings: RouteSettings| {
+        let metric = metric.or(to.is_ipv6().then_some(1024));
+        (to, table, metric, settings.tos, settings.from)
+    };
     let single = single.map(|route| {
-        let key = (route.to, route.table, metric(route.to, route.metric));
+        let key = key(route.to, route.table, route.metric, route.settings);
         (key, route_arguments(&route))
     });
     let several = difference(&of.multipath_routes, &without.multipath_routes).into_iter();
     let several = several.map(|route| {
-        let key = (route.to, route.table, metric(route.to, route.metric));
+        let key = key(route.to, route.table, route.metric, route.settings);
         (key, route.to_string())
     });
     single.chain(several).collect()

@@ -112,14 +112,9 @@ fn link(name: &str, down: bool, mtu: Option<u32>, hairpin: bool) -> Link {
 
 fn route(to: &str, via: Option<&str>, kind: RouteKind) -> Route {
     Route {
-        to: parse(to),
         via: via.map(parse),
-        dev: if kind.is_unicast() { "eth0" } else { "" }.to_owned(),
-        onlink: false,
-        source: None,
         kind,
-        table: None,
-        metric: None,
+        ..Route::new(parse(to), if kind.is_unicast() { "eth0" } else { "" })
     }
 }
 

@@ -9,9 +9,7 @@ use ipnetwork::IpNetwork;
 use super::matching::{TUNNEL_KINDS, hosts_behind, link_kind};
 use super::{LinkReplacer, is_down, lacks_carrier, mtu, plan_addresses};
 use crate::replay::report::{count_noun, list_names};
-use svclab_model::plan::{
-    Link, LinkKind, Mac, Namespace, Neighbour, PortSettings, Route, RouteKind, Sysctl,
-};
+use svclab_model::plan::{Link, LinkKind, Mac, Namespace, Neighbour, PortSettings, Route, Sysctl};
 use svclab_ruleset::link::Link as Dumped;
 use svclab_ruleset::link::kind::LinkDetails;
 
@@ -210,14 +208,8 @@ impl LinkReplacer<'_> {
             mtu: mtu(dumped),
         };
         let route = |to: IpNetwork, via: Option<IpAddr>| Route {
-            to,
             via,
-            dev: PEER_INTERFACE.to_owned(),
-            onlink: false,
-            source: None,
-            kind: RouteKind::Unicast,
-            table: None,
-            metric: None,
+            ..Route::new(to, PEER_INTERFACE)
         };
         let setting = |key: &str, value: &str| Sysctl {
             key: key.to_owned(),

@@ -15,7 +15,7 @@ use super::report::{ReplayReport, count_noun, list_names};
 use matching::match_links;
 use other_ends::OtherEnds;
 use svclab_dump::NodeDump;
-use svclab_model::plan::{Link, LinkKind, Namespace, Plan};
+use svclab_model::plan::{IPV6_MIN_MTU, Link, LinkKind, Namespace, Plan};
 use svclab_ruleset::link::kind::LinkDetails;
 use svclab_ruleset::link::{Address, Link as Dumped, Links};
 
@@ -126,7 +126,7 @@ impl LinkReplacer<'_> {
         let links = self.links;
         let dump = self.dump;
         let kinds = dump.kinds.as_ref();
-        let mut peer_mtus: Vec<(String, String, u32)> = Vec::new();
+        let mut peer_mtus = Vec::new();
         let mut assumed_mtus: BTreeMap<(u32, &str), Vec<String>> = BTreeMap::new();
         let mut peers_down: Vec<(String, String)> = Vec::new();
         let Some(namespace) = self.namespace() else {
@@ -170,21 +170,29 @@ impl LinkReplacer<'_> {
             if let LinkKind::Veth { namespace, peer } = &link.kind {
                 let (other, reason) = other_ends.mtu(link, mtu);
                 if is_changed || other != mtu {
-                    peer_mtus.push((namespace.clone(), peer.clone(), other));
-                    let assumed = assumed_mtus.entry((other, reason)).or_default();
-                    assumed.push(link.name.clone());
+                    let name = link.name.clone();
+                    peer_mtus.push((namespace.clone(), peer.clone(), other, reason, name));
                 }
+            }
+        }
+        for (peer_namespace, peer, mtu, reason, name) in peer_mtus {
+            if let Some(link) = find_link_mut(self.plan, &peer_namespace, &peer) {
+                // With a smaller MTU, the kernel would remove the addresses.
+                let has_v6 = link.addresses.iter().any(IpNetwork::is_ipv6);
+                let (mtu, reason) = if has_v6 && mtu < IPV6_MIN_MTU {
+                    (IPV6_MIN_MTU, "as IPv6 needs")
+                } else {
+                    (mtu, reason)
+                };
+                link.mtu = Some(mtu);
+                let names: &mut Vec<String> = assumed_mtus.entry((mtu, reason)).or_default();
+                names.push(name);
             }
         }
         for ((mtu, reason), names) in assumed_mtus {
             let names = list_names(&names);
             let assumed = format!("the MTU {mtu} at the other ends of {names}, {reason}");
             self.account.add_simulated(assumed);
-        }
-        for (peer_namespace, peer, mtu) in peer_mtus {
-            if let Some(link) = find_link_mut(self.plan, &peer_namespace, &peer) {
-                link.mtu = Some(mtu);
-            }
         }
         for (peer_namespace, peer) in peers_down {
             if let Some(link) = find_link_mut(self.plan, &peer_namespace, &peer) {

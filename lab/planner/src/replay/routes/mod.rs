@@ -12,7 +12,7 @@ use ipnetwork::IpNetwork;
 use super::report::{ReplayReport, count_noun, join_words, list_names};
 use next_hops::{next_hop_neighbours, reach_next_hops};
 use rules::plan_routing_rules;
-use settings::{check_selectors, list_settings};
+use settings::{check_encapsulation, plan_settings};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Link, MultipathRoute, Namespace, NextHop, Plan, Route, RouteKind};
 use svclab_ruleset::Family;
@@ -82,19 +82,13 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
     for route in dumped.filter(|route| !is_kernel_route(route, dump)) {
         if !route.hops.is_empty() {
             match plan_multipath_route(namespace, dump, route) {
-                Ok(several) => {
-                    list_settings(route, dump, report);
-                    multipath_routes.push(several);
-                }
+                Ok(several) => multipath_routes.push(several),
                 Err(reason) => omitted.push((join_words(&route.source_text), reason)),
             }
             continue;
         }
         match plan_route(namespace, dump, route) {
-            Ok(Some(planned)) => {
-                list_settings(route, dump, report);
-                routes.push(planned);
-            }
+            Ok(Some(planned)) => routes.push(planned),
             Ok(None) => {}
             Err(reason) => omitted.push((join_words(&route.source_text), reason)),
         }
@@ -163,7 +157,7 @@ pub(super) fn plan_route(
     route: &Dumped,
 ) -> Result<Option<Route>, &'static str> {
     let attributes = &route.attributes;
-    check_selectors(attributes)?;
+    let settings = plan_settings(route.ip, attributes)?;
     let kind = match route.kind.as_deref() {
         None | Some("unicast") => RouteKind::Unicast,
         Some("local") => RouteKind::Local,
@@ -218,6 +212,7 @@ pub(super) fn plan_route(
         kind,
         table,
         metric: metric.filter(|metric| *metric > 0),
+        settings,
     }))
 }
 
@@ -306,7 +301,7 @@ pub(super) fn plan_multipath_route(
     route: &Dumped,
 ) -> Result<MultipathRoute, &'static str> {
     let attributes = &route.attributes;
-    check_selectors(attributes)?;
+    let settings = plan_settings(route.ip, attributes)?;
     let mut next_hops = Vec::new();
     for hop in &route.hops {
         let dev = hop.get("dev").unwrap_or_default();
@@ -314,7 +309,7 @@ pub(super) fn plan_multipath_route(
         if !links.any(|link| link.name == dev && !link.down) {
             return Err("the interface of a next hop is not built");
         }
-        check_selectors(hop)?;
+        check_encapsulation(hop)?;
         let via = hop.get("via").map(str::parse::<IpAddr>).transpose();
         let via = via.map_err(|_| "svclab does not support next hops of another family")?;
         let weight = hop.get("weight").and_then(|text| text.parse().ok());
@@ -335,5 +330,6 @@ pub(super) fn plan_multipath_route(
             name => Some(table_number(name, dump)),
         },
         metric: metric.filter(|metric| *metric > 0),
+        settings,
     })
 }

@@ -7,6 +7,7 @@ use super::tables::table_number;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{RoutingAction, RoutingRule};
 use svclab_ruleset::Family;
+use svclab_ruleset::nft::protocol_number;
 use svclab_ruleset::route::rule::PolicyRule as DumpedRule;
 
 /// Routing rules of a dumped node, as a plan has them.
@@ -160,16 +161,4 @@ pub(in crate::replay) fn plan_routing_rule(
             .and_then(|text| text.parse().ok()),
         ..RoutingRule::new(ip == Family::V6, rule.priority, action)
     })
-}
-
-/// Returns the number of an IP protocol. `ip` prints the names of `/etc/protocols`.
-fn protocol_number(text: &str) -> Option<u8> {
-    match text {
-        "icmp" => Some(1),
-        "tcp" => Some(6),
-        "udp" => Some(17),
-        "ipv6-icmp" => Some(58),
-        "sctp" => Some(132),
-        _ => text.parse().ok(),
-    }
 }

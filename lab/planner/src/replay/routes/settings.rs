@@ -1,68 +1,75 @@
-//! Finds the settings of a route that a replay does not build.
+//! Replays the conditions and settings of a dumped route.
 
-use super::super::links::mtu;
-use super::super::report::{FileLine, OmittedItem, ReplayReport};
-use svclab_dump::NodeDump;
-use svclab_ruleset::route::Route;
+use ipnetwork::IpNetwork;
+
+use svclab_model::plan::RouteSettings;
+use svclab_ruleset::Family;
 use svclab_ruleset::text::attributes::Attributes;
-use svclab_ruleset::tool::Format;
 
-/// Settings that change packets without changing their path, with what differs in the lab.
-const SETTINGS: [(&str, &str); 3] = [
-    ("mtu", "larger packets take the route in one piece"),
-    ("advmss", "larger TCP segments take the route"),
-    ("hoplimit", "packets of the node start with another TTL"),
-];
-
-/// TTL of packets without a setting (Linux v6.12, `include/net/ip.h`, `IPDEFTTL`).
-const DEFAULT_TTL: u32 = 64;
-
-/// Checks that the kernel uses the route, or a next hop of it, for all packets to its destination.
+/// Returns the conditions and settings of a route.
 ///
 /// # Errors
 ///
 /// Returns the reason if a replay does not support the route.
-pub(super) fn check_selectors(attributes: &Attributes) -> Result<(), &'static str> {
-    let has_any = |names: [&str; 2]| names.into_iter().any(|name| attributes.has(name));
-    if has_any(["encap", "from"]) {
-        return Err("svclab does not support `encap` and `from` in routes");
-    }
-    if has_any(["tos", "dsfield"]) {
-        return Err("svclab does not support `tos` in routes");
+pub(super) fn plan_settings(
+    ip: Family,
+    attributes: &Attributes,
+) -> Result<RouteSettings, &'static str> {
+    check_encapsulation(attributes)?;
+    let tos = attributes.get("tos").or_else(|| attributes.get("dsfield"));
+    let tos = tos.map(|text| {
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        u8::from_str_radix(digits, 16).map_err(|_| "its `tos` is not a number")
+    });
+    let from = attributes.get("from").map(|text| match ip {
+        Family::V4 => Err("IPv4 routes have no `from`"),
+        Family::V6 => text
+            .parse::<IpNetwork>()
+            .map_err(|_| "its `from` is not a network"),
+    });
+    // Only the lock of the MTU has an effect on packets (Linux v6.12, uses of `dst_metric_locked`).
+    let number = |name: &str| {
+        let text = attributes.get(name);
+        let text = text.map(|text| text.trim_start_matches("lock "));
+        let parsed = text.map(str::parse::<u32>).transpose();
+        parsed.map_err(|_| "one of its settings is not a number")
+    };
+    Ok(RouteSettings {
+        tos: tos.transpose()?.filter(|tos| *tos != 0),
+        from: from.transpose()?,
+        mtu: number("mtu")?,
+        mtu_locked: attributes
+            .get("mtu")
+            .is_some_and(|text| text.starts_with("lock ")),
+        advertised_mss: number("advmss")?,
+        hop_limit: number("hoplimit")?,
+    })
+}
+
+/// Checks that a route, or a next hop of it, does not encapsulate packets.
+///
+/// # Errors
+///
+/// Returns the reason if it does.
+pub(super) fn check_encapsulation(attributes: &Attributes) -> Result<(), &'static str> {
+    if attributes.has("encap") {
+        return Err("svclab does not support `encap` in routes");
     }
     Ok(())
 }
 
-/// Lists the settings of a replayed route that are not built.
-pub(super) fn list_settings(route: &Route, dump: &NodeDump, report: &mut ReplayReport) {
-    for (name, affects) in SETTINGS {
-        let Some(value) = route.attributes.get(name) else {
-            continue;
-        };
-        if has_no_effect(route, dump, name, value) {
-            continue;
-        }
-        let location = FileLine::in_dump(dump, Format::Routes(route.ip), route.line);
-        let description = format!("`{name} {value}` of the route to {}", route.to);
-        let reason = "svclab builds routes without this setting";
-        let item = OmittedItem::new(location, description, reason);
-        report.omitted.push(item.with_effect(affects));
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_ruleset::route::parse;
+    use svclab_ruleset::text::Text;
 
-/// Whether packets are as without the setting.
-fn has_no_effect(route: &Route, dump: &NodeDump, name: &str, value: &str) -> bool {
-    let Ok(value) = value.trim_start_matches("lock ").parse::<u32>() else {
-        return false;
-    };
-    match name {
-        // The MTU of the interface is the smaller one.
-        "mtu" => {
-            let dev = route.attributes.get("dev").unwrap_or_default();
-            let link = dump.links.as_ref().and_then(|links| links.get(dev));
-            link.and_then(mtu).is_some_and(|mtu| mtu <= value)
-        }
-        "hoplimit" => value == DEFAULT_TTL,
-        _ => false,
+    #[test]
+    fn settings_of_ipv6_route_contain_source() {
+        let route = "2001:db8::/32 from fd00:1::/64 via fe80::1 dev eth0 metric 1024 mtu 1400";
+        let mut problems = Vec::new();
+        let routes = parse(&Text::new(route), Family::V6, &mut problems);
+        let settings = plan_settings(Family::V6, &routes[0].attributes).expect("settings");
+        assert_eq!(settings.to_string(), " from fd00:1::/64 mtu 1400");
     }
 }

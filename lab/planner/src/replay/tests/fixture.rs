@@ -24,14 +24,8 @@ fn veth_end(namespace: &str, dev: &str, to: &str, peer: &str, addresses: &[&str]
 
 fn route(to: &str, via: Option<&str>, dev: &str) -> Route {
     Route {
-        to: to.parse().unwrap(),
         via: via.map(|via| via.parse().unwrap()),
-        dev: dev.to_owned(),
-        onlink: false,
-        source: None,
-        kind: RouteKind::Unicast,
-        table: None,
-        metric: None,
+        ..Route::new(to.parse().unwrap(), dev)
     }
 }
 

@@ -274,33 +274,36 @@ fn replace_node_address_states_are_listed() {
 }
 
 #[test]
-fn replace_node_unbuilt_route_settings_are_listed() {
+fn replace_node_route_settings_are_built() {
     let routes = "default via 10.0.0.254 dev ens5 mtu 1460 advmss lock 1400\n\
                   10.1.0.5 dev caliabc scope link mtu lock 1480 hoplimit 64\n\
                   10.3.0.0/16 tos 0x10 via 10.0.0.9 dev ens5\n\
-                  10.4.0.0/16 via 10.0.0.9 dev ens5 mtu 9001 hoplimit 3\n";
+                  10.4.0.0/16 via 10.0.0.9 dev ens5 mtu 9001 hoplimit 3\n\
+                  10.5.0.0/16 from 10.6.0.0/16 via 10.0.0.9 dev ens5\n\
+                  10.7.0.0/16 encap mpls 100 via 10.0.0.9 dev ens5\n\
+                  10.8.0.0/16 via 10.0.0.9 dev ens5 mtu many\n";
     let mut files = FILES.to_vec();
     let file = files.iter_mut().find(|(name, _)| *name == "ip-route");
     file.unwrap().1 = routes;
     let mut plan = plan_with_node();
     let report = replace(&mut plan, "node-1", &parse_files(&files));
     let items = report.omitted.iter();
-    let items = items.filter(|item| item.reason.contains("routes"));
+    let items = items.filter(|item| item.affects.contains("take another route"));
     let lines: Vec<String> = items.flat_map(OmittedItem::render_lines).collect();
     insta::assert_snapshot!(lines.join("\n"), @r"
-    ip-route:1: `mtu 1460` of the route to default
-    svclab builds routes without this setting
-    larger packets take the route in one piece
-    ip-route:1: `advmss lock 1400` of the route to default
-    svclab builds routes without this setting
-    larger TCP segments take the route
-    ip-route:4: `hoplimit 3` of the route to 10.4.0.0/16
-    svclab builds routes without this setting
-    packets of the node start with another TTL
-    `10.3.0.0/16 tos 0x10 via 10.0.0.9 dev ens5`: svclab does not support `tos` in routes; packets that matched it take another route
+    `10.5.0.0/16 from 10.6.0.0/16 via 10.0.0.9 dev ens5`: IPv4 routes have no `from`; packets that matched it take another route
+    `10.8.0.0/16 via 10.0.0.9 dev ens5 mtu many`: one of its settings is not a number; packets that matched it take another route
+    `10.7.0.0/16 encap mpls 100 via 10.0.0.9 dev ens5`: svclab does not support `encap` in routes; packets that matched it take another route
+    `101: from all tos 0x10 lookup 200`: svclab supports only sources, destinations, marks, interfaces, protocols and ports in routing rules; packets that matched it take another route
     ");
     let node = plan.namespace("node-1").unwrap();
-    assert_eq!(node.routes.len(), 3);
+    let routes: Vec<String> = node.routes.iter().map(Route::to_string).collect();
+    insta::assert_snapshot!(routes.join("\n"), @r"
+    10.1.0.5/32 dev caliabc mtu lock 1480 hoplimit 64
+    0.0.0.0/0 via 10.0.0.254 dev ens5 onlink mtu 1460 advmss 1400
+    10.3.0.0/16 via 10.0.0.9 dev ens5 onlink tos 0x10
+    10.4.0.0/16 via 10.0.0.9 dev ens5 onlink mtu 9001 hoplimit 3
+    ");
 }
 
 #[test]

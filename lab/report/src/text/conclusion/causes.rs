@@ -2,7 +2,7 @@
 
 use super::render_rule;
 use crate::text::join_and;
-use svclab_judge::{DropKind, Fault, InterfaceName, RouteDecision, RouteLookup};
+use svclab_judge::{DropKind, Fault, InterfaceName, RouteDecision, RouteLookup, RuleReference};
 
 /// Renders a kind of cause and its object. `ingress` is the interface that received the packet, if
 /// another namespace sent the packet.
@@ -33,6 +33,16 @@ pub(super) fn render_cause(kind: DropKind, fault: Option<&Fault>, ingress: Optio
             });
             unused.unwrap_or_else(|| render_route(lookup))
         }
+        (
+            DropKind::TooBig,
+            Some(Fault::Route {
+                lookup:
+                    RouteLookup {
+                        decision: RouteDecision::Unicast { route, .. },
+                        ..
+                    },
+            }),
+        ) => format!("the packet is larger than the MTU of the route `{route}`"),
         (DropKind::NeighbourQueue, Some(Fault::Neighbour { address, interface })) => format!(
             "no reply from the neighbour {address} on {interface}, and the queue of waiting \
              packets is full"
@@ -60,13 +70,7 @@ pub(super) fn render_fault(fault: &Fault) -> String {
             "the packet of {length} bytes is larger than the MTU {mtu} of {interface} in \
              {namespace}"
         ),
-        Fault::Ttl { ttl, set_by } => {
-            let set_by = set_by.as_ref();
-            let set_by = set_by.map_or_else(String::new, |rule| {
-                format!("; set by {}", render_rule(rule))
-            });
-            format!("the TTL of {ttl} expired{set_by}")
-        }
+        Fault::Ttl { ttl, set_by } => render_ttl(*ttl, set_by.as_ref()),
         Fault::RoutingLoop { namespaces, rounds } => format!(
             "the TTL expired after {rounds} rounds in a routing loop between {}",
             join_and(namespaces)
@@ -101,7 +105,12 @@ pub(super) fn render_fault(fault: &Fault) -> String {
         | Fault::UnconnectedNeighbour { .. }
         | Fault::IsolatedPorts { .. }
         | Fault::UnknownHardwareAddress { .. }
+        | Fault::ReturnedFrame { .. }
         | Fault::LockedPort { .. } => render_bridge_fault(fault),
+        Fault::NoIpv6 { interface, mtu } => format!(
+            "{interface} has no IPv6: its MTU of {mtu} bytes is smaller than 1280, the minimum of \
+             IPv6"
+        ),
         Fault::Down { interface } => format!("{} is down", render_interface(interface)),
         Fault::Dummy { interface } => {
             format!("the dummy interface {interface} discards all packets")
@@ -143,6 +152,13 @@ pub(super) fn render_fault(fault: &Fault) -> String {
             format!("all real servers of the IPVS virtual server {address} have weight 0")
         }
     }
+}
+
+fn render_ttl(ttl: u8, set_by: Option<&RuleReference>) -> String {
+    let set_by = set_by.map_or_else(String::new, |rule| {
+        format!("; set by {}", render_rule(rule))
+    });
+    format!("the TTL of {ttl} expired{set_by}")
 }
 
 /// Renders a bridge at fault, or one of its ports.
@@ -193,6 +209,21 @@ fn render_bridge_fault(fault: &Fault) -> String {
             format!(
                 "the bridge {bridge} has no entry for {address}, and the port {port} to the \
                  destination does not flood"
+            )
+        }
+        Fault::ReturnedFrame {
+            sender,
+            address,
+            without_arp,
+        } => {
+            let arp = if *without_arp {
+                ", because ARP is off there"
+            } else {
+                ""
+            };
+            format!(
+                "{} sent the frame to its own address {address}{arp}",
+                render_interface(sender)
             )
         }
         Fault::LockedPort { bridge, port } => format!(

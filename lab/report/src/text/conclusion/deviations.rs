@@ -127,6 +127,7 @@ fn describe_interface(
         InterfaceProperty::Address => {
             format!("the interface {interface} lacks the address {planned}")
         }
+        InterfaceProperty::Arp => named("ARP"),
         InterfaceProperty::PortState => named("the state of the bridge port"),
         InterfaceProperty::Hairpin => named("the hairpin mode"),
         InterfaceProperty::Isolated => named("`isolated`"),

@@ -27,6 +27,13 @@ impl Word<'_> {
     }
 }
 
+/// Returns the number of an IP protocol from its number or its name in `/etc/protocols`.
+#[must_use]
+pub fn protocol_number(text: &str) -> Option<u8> {
+    let number = ValueType::Protocol.number(text, false)?;
+    u8::try_from(number).ok()
+}
+
 /// Types of the elements of a set, or of the keys and values of a map.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ElementTypes {

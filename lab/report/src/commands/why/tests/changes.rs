@@ -7,19 +7,12 @@ pub(super) fn named(name: &str) -> String {
 }
 
 fn route(via: Option<&str>, kind: RouteKind) -> Route {
+    let dev = if kind.is_unicast() { "eth0" } else { "" };
     Route {
-        to: "10.244.2.0/24".parse().expect("a network"),
         via: via.map(|via| via.parse().expect("an address")),
-        dev: if kind.is_unicast() {
-            named("eth0")
-        } else {
-            String::new()
-        },
-        onlink: false,
-        source: None,
         kind,
         table: via.map(|_| 7),
-        metric: None,
+        ..Route::new("10.244.2.0/24".parse().expect("a network"), dev)
     }
 }
 
@@ -96,6 +89,7 @@ fn service_changes() -> Vec<ProposedChange> {
         ServiceField::NoAffinity,
         ServiceField::NoProxyName,
         ServiceField::NoProxiedAddress,
+        ServiceField::ProxiedAddress,
         ServiceField::NoExternalAddress {
             address: [203, 0, 113, 9].into(),
         },

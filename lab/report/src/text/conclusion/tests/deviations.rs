@@ -95,7 +95,12 @@ fn facts_differing_routes_are_named() {
         (unicast(), lookup(RouteDecision::RuleRefusal, Some(MARKED))),
         (none(), lookup(local, None)),
     ];
-    let facts = pairs.map(|(planned, observed)| deviates(Deviation::Route { planned, observed }));
+    let facts = pairs.map(|(planned, observed)| {
+        deviates(Deviation::Route {
+            planned: planned.into(),
+            observed: observed.into(),
+        })
+    });
     insta::assert_snapshot!(render(facts));
 }
 
@@ -166,6 +171,7 @@ fn facts_differing_interfaces_and_sysctls_are_named() {
             Some("0a:58:00:00:00:02"),
         ),
         property(Property::Bridge, Some("cni0"), None),
+        property(Property::Arp, Some("on"), Some("off")),
         property(Property::Address, Some("10.244.1.0/32"), None),
         property(
             Property::PortState,

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use super::causes::describe_kind;
 use super::*;
 use svclab_judge::{DROP_TABLE, InterfaceName, RouteDecision, RouteLookup, TunnelEnds};
+use svclab_model::plan::RouteSettings;
 
 fn named(address: &str, name: Option<&str>) -> NamedAddress {
     NamedAddress {
@@ -73,7 +74,7 @@ fn route(text: &str, interface: &str) -> RouteDecision {
         interfaces: vec![interface.to_owned()],
         via: None,
         source: None,
-        mtu: None,
+        settings: RouteSettings::default(),
     }
 }
 
@@ -213,6 +214,21 @@ fn facts_other_objects_at_fault_are_named() {
         mtu: 1400,
         length: 1500,
     };
+    let route_mtu = Fault::Route {
+        lookup: lookup(route("192.0.2.0/24 dev eth0 mtu lock 1400", "eth0"), None),
+    };
+    let no_ipv6 = Fault::NoIpv6 {
+        interface: "eth0".to_owned(),
+        mtu: 1200,
+    };
+    let returned = |without_arp| Fault::ReturnedFrame {
+        sender: InterfaceName {
+            namespace: "node-2".to_owned(),
+            interface: "eth0".to_owned(),
+        },
+        address: "0a:58:00:00:00:02".parse().unwrap(),
+        without_arp,
+    };
     let ttl = |set_by| Fault::Ttl { ttl: 1, set_by };
     let routing_loop = Fault::RoutingLoop {
         namespaces: vec!["node-2".to_owned(), "fabric".to_owned()],
@@ -290,6 +306,20 @@ fn facts_other_objects_at_fault_are_named() {
         ),
         neighbour(DropKind::NeighbourEntry, "NEIGH_CREATEFAIL"),
         drop(DropKind::TooBig, "PKT_TOO_BIG", "ip_forward", mtu),
+        drop(DropKind::TooBig, "PKT_TOO_BIG", "ip_forward", route_mtu),
+        drop(DropKind::IpInput, none, "ip6_rcv_core", no_ipv6),
+        drop(
+            DropKind::BridgeIngress,
+            none,
+            "br_handle_frame_finish",
+            returned(false)
+        ),
+        drop(
+            DropKind::BridgeIngress,
+            none,
+            "br_handle_frame_finish",
+            returned(true)
+        ),
         drop(DropKind::TtlExpired, "IP_INHDR", "ip_forward", ttl(None)),
         drop(DropKind::TtlExpired, "IP_INHDR", "ip_forward", routing_loop),
         drop(

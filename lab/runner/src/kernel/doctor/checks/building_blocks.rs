@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 use super::PORT;
 use svclab_model::plan::{
     Lifetime, Link, LinkKind, Mac, Namespace, Neighbour, Plan, PortSettings, Probe, ProbeProtocol,
-    Route, RouteKind, Server, ServerKind, Sysctl, Target,
+    Route, Server, ServerKind, Sysctl, Target,
 };
 
 /// Returns a namespace with one interface that is not connected yet.
@@ -131,14 +131,8 @@ pub(super) fn default_route(via: IpAddr) -> Route {
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     Route {
-        to: with_prefix(any, 0, 0),
         via: Some(via),
-        dev: "eth0".to_owned(),
-        onlink: false,
-        source: None,
-        kind: RouteKind::Unicast,
-        table: None,
-        metric: None,
+        ..Route::new(with_prefix(any, 0, 0), "eth0")
     }
 }
 
