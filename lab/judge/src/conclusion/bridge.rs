@@ -83,10 +83,14 @@ impl<'a> LastHop<'a> {
     }
 
     /// Returns the interface that sent a frame to its own address into a bridge: the bridge sends no
-    /// frame back through the port that received it.
+    /// frame back through the port that received it. In hairpin mode, it would send those back whose
+    /// destination was translated to the sender.
     pub(super) fn returned_frame(self) -> Option<Fault> {
         let port = self.ingress_port()?;
         port.bridge.as_ref()?;
+        if self.leads_to_destination(port) {
+            return None;
+        }
         let address = self.header()?.destination_mac?;
         let (namespace, sender) = self.peer(&port.name)?;
         (sender.mac == Some(address)).then(|| Fault::ReturnedFrame {

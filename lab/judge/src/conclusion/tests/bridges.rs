@@ -53,6 +53,10 @@ fn bridge_frame_to_its_sender_names_sender() {
             without_arp: false,
         };
         assert_eq!(kind_and_fault(&plan, &flight).1, Some(fault));
+        // Bridge netfilter translated the destination to the sender.
+        flight.hops[0].after.destination = "10.244.0.2:80".parse().unwrap();
+        let fault = kind_and_fault(&plan, &flight).1;
+        assert!(matches!(fault, Some(Fault::Hairpin { .. })), "{fault:?}");
     }
 }
 
