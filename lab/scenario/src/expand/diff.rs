@@ -164,12 +164,6 @@ fn replace_object(target: &mut Objects, other: &Objects, document: &DocumentRef)
             swap(&mut target.pods, &other.pods, |pod| {
                 pod.namespace == *namespace && pod.name == *name
             });
-            // Derived slices depend on the pods of their Kubernetes namespace.
-            swap(
-                &mut target.endpoint_slices,
-                &other.endpoint_slices,
-                |slice| slice.namespace == *namespace && slice.tree.is_none(),
-            );
         }
         ObjectKind::Service => {
             swap(&mut target.services, &other.services, |service| {
@@ -189,6 +183,7 @@ fn replace_object(target: &mut Objects, other: &Objects, document: &DocumentRef)
             });
         }
     }
+    target.update_derived_slices();
 }
 
 /// Appends the differences between two trees to `found`, recursively through maps.
@@ -365,6 +360,22 @@ spec:
             .collect();
         insta::assert_snapshot!(lines.join("\n"));
         assert!(cases[0].diff(&cases[0]).is_empty());
+    }
+
+    #[test]
+    fn service_diff_changes_derived_slices() {
+        let cases = cases();
+        let service = DocumentRef::object(ObjectKind::Service, "default", "web");
+        let diffs = cases[0].diff(&cases[1]);
+        let diff = diffs.iter().find(|diff| diff.document == service);
+        let changed = cases[0].with_diff(&cases[1], diff.expect("a difference"));
+        let has_target_port = |case: &Case| {
+            let slices = case.objects.endpoint_slices.iter();
+            let mut ports = slices.flat_map(|slice| slice.value.ports.iter().flatten());
+            ports.any(|port| port.port == Some(81))
+        };
+        assert!(!has_target_port(&cases[0]));
+        assert!(has_target_port(&changed.expect("a case")));
     }
 
     #[test]
