@@ -120,7 +120,8 @@ pub(crate) fn bisect(output: &Output) -> Answer {
             ..failed(output)
         };
     };
-    let sets = list(&document, "breaks").chain(list(&document, "fixes"));
+    let findings = std::iter::once(&document).chain(list(&document, "further"));
+    let sets = findings.flat_map(|found| list(found, "breaks").chain(list(found, "fixes")));
     let mut statements: Vec<String> = sets
         .flat_map(|set| set.as_array().into_iter().flatten())
         .map(statement)

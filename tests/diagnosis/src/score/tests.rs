@@ -154,6 +154,9 @@ fn bisect_culprits_and_errors_are_read() {
     let answer = bisect(&output(&document.to_string(), ""));
     assert_eq!(answer.trials, 2);
     assert_eq!(grade(&answer, &dropping_rule()), Grade::Exact);
+    let further = json!({"breaks": [], "fixes": [], "further": [document]});
+    let answer = bisect(&output(&further.to_string(), ""));
+    assert_eq!(grade(&answer, &dropping_rule()), Grade::Exact);
     let declared = json!({"breaks": [], "fixes": [], "declaredBy": [{"document": "Lab",
         "fields": [{"path": "spec.kubeProxy.masqueradeAll", "bad": "true"}]}]});
     let field = vec![Culprit::field("kubeProxy", &["masqueradeAll"])];
