@@ -84,14 +84,15 @@ pub enum Indistinguishable {
 impl OutcomeDetail {
     /// Counts the connections by the part of the outcome that counts.
     pub(super) fn reduce(self, tally: &Tally) -> BTreeMap<ConnectionOutcome, u64> {
-        let endpoints = tally.iter();
-        let endpoints: BTreeSet<_> = endpoints
-            .filter_map(|(outcome, _)| outcome.endpoint.as_ref())
-            .collect();
-        let spread = if endpoints.len() > 1 {
-            "several endpoints"
-        } else {
-            "one endpoint"
+        let spread = || {
+            let endpoints = tally.iter();
+            let mut endpoints = endpoints.filter_map(|(outcome, _)| outcome.endpoint.as_ref());
+            let first = endpoints.next();
+            if endpoints.all(|other| Some(other) == first) {
+                "one endpoint"
+            } else {
+                "several endpoints"
+            }
         };
         let mut counts = BTreeMap::new();
         for (outcome, count) in tally.iter() {
@@ -99,7 +100,7 @@ impl OutcomeDetail {
             let reduced = ConnectionOutcome {
                 verdict: outcome.verdict,
                 endpoint: match self {
-                    Self::Spread => endpoint.map(|_| spread.to_owned()),
+                    Self::Spread => endpoint.map(|_| spread().to_owned()),
                     Self::Endpoint => endpoint,
                     Self::Verdict | Self::Source => None,
                 },
@@ -192,12 +193,10 @@ impl Symptom {
         let (connections, threshold) =
             sample.ok_or(Indistinguishable::TooSimilar(MAX_CONNECTIONS))?;
         // Fewer connections may all draw the same endpoint.
-        let least = if level == OutcomeDetail::Spread {
-            MIN_SPREAD_CONNECTIONS
-        } else {
-            0
+        let connections = match level {
+            OutcomeDetail::Spread => connections.max(MIN_SPREAD_CONNECTIONS),
+            _ => connections,
         };
-        let connections = connections.max(least);
         Ok(Self {
             probe: probe.to_owned(),
             level,

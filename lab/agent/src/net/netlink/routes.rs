@@ -287,8 +287,13 @@ pub(super) fn route_message(
     if route.onlink {
         builder = builder.onlink();
     }
-    let message = finish_route(builder, route.table, route.metric, route.source)?;
-    Ok(with_settings(message, route.settings))
+    finish_route(
+        builder,
+        route.table,
+        route.metric,
+        route.source,
+        route.settings,
+    )
 }
 
 /// Encodes a route with several next hops. `indexes` are those of their interfaces.
@@ -317,11 +322,16 @@ fn multipath_message(
     let builder = RouteMessageBuilder::<IpAddr>::new()
         .destination_prefix(route.to.network(), route.to.prefix())?
         .multipath(hops);
-    let message = finish_route(builder, route.table, route.metric, route.source)?;
-    Ok(with_settings(message, route.settings))
+    finish_route(
+        builder,
+        route.table,
+        route.metric,
+        route.source,
+        route.settings,
+    )
 }
 
-fn with_settings(mut message: RouteMessage, settings: RouteSettings) -> RouteMessage {
+fn add_settings(message: &mut RouteMessage, settings: RouteSettings) {
     message.header.tos = settings.tos.unwrap_or(0);
     if let Some(from) = settings.from {
         message.header.source_prefix_length = from.prefix();
@@ -338,7 +348,6 @@ fn with_settings(mut message: RouteMessage, settings: RouteSettings) -> RouteMes
     if !metrics.is_empty() {
         message.attributes.push(RouteAttribute::Metrics(metrics));
     }
-    message
 }
 
 fn finish_route(
@@ -346,6 +355,7 @@ fn finish_route(
     table: Option<u32>,
     metric: Option<u32>,
     source: Option<IpAddr>,
+    settings: RouteSettings,
 ) -> Result<RouteMessage, Box<dyn Error>> {
     if let Some(table) = table {
         builder = builder.table_id(table);
@@ -356,5 +366,7 @@ fn finish_route(
     if let Some(source) = source {
         builder = builder.pref_source(source)?;
     }
-    Ok(builder.build())
+    let mut message = builder.build();
+    add_settings(&mut message, settings);
+    Ok(message)
 }

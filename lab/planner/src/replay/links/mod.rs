@@ -62,7 +62,7 @@ pub(super) fn is_link_local(address: &Address) -> bool {
     matches!(address.network, IpNetwork::V6(six) if six.ip().is_unicast_link_local())
 }
 
-pub(super) fn mtu(link: &Dumped) -> Option<u32> {
+fn mtu(link: &Dumped) -> Option<u32> {
     link.attributes.get("mtu")?.parse().ok()
 }
 

@@ -3,6 +3,7 @@
 use super::render_rule;
 use crate::text::join_and;
 use svclab_judge::{DropKind, Fault, InterfaceName, RouteDecision, RouteLookup, RuleReference};
+use svclab_model::plan::IPV6_MIN_MTU;
 
 /// Renders a kind of cause and its object. `ingress` is the interface that received the packet, if
 /// another namespace sent the packet.
@@ -108,8 +109,8 @@ pub(super) fn render_fault(fault: &Fault) -> String {
         | Fault::ReturnedFrame { .. }
         | Fault::LockedPort { .. } => render_bridge_fault(fault),
         Fault::NoIpv6 { interface, mtu } => format!(
-            "{interface} has no IPv6: its MTU of {mtu} bytes is smaller than 1280, the minimum of \
-             IPv6"
+            "{interface} has no IPv6: its MTU of {mtu} bytes is smaller than {IPV6_MIN_MTU}, the \
+             minimum of IPv6"
         ),
         Fault::Down { interface } => format!("{} is down", render_interface(interface)),
         Fault::Dummy { interface } => {
