@@ -6,7 +6,7 @@ use indexmap::IndexSet;
 
 use crate::difference::{Difference, DumpChange, DumpLocation, Owner, Side};
 use crate::lists::{self, ListItem};
-use crate::nft_owner;
+use crate::owner::nft as nft_owner;
 use svclab_ruleset::nft::{Chain, Hook, Ruleset, Set, Table, TableObject};
 
 /// Returns the differences of `second` from `first`.

@@ -1,8 +1,8 @@
 //! Compares the settings of kube-proxy.
 
 use super::super::difference::{DumpChange, DumpLocation, Side};
-use super::super::proxy::KubeProxySettings;
 use super::{Comparison, value_change};
+use crate::node::proxy::KubeProxySettings;
 
 /// Compares the effective settings that determine rules. A dump without the process is a
 /// difference.

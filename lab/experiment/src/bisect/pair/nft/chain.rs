@@ -6,7 +6,7 @@ use super::{MergedItem, ObjectName, TableContext, jumps_of};
 use crate::bisect::merge::{self, Merged};
 use crate::bisect::pair::difference::Kind;
 use crate::bisect::pair::graph::{DifferenceGraph, Jump, OwnerKey};
-use svclab_dump::nft_owner;
+use svclab_dump::owner::nft as nft_owner;
 use svclab_ruleset::nft::{Chain, Hook, Rule};
 
 /// Policy of a chain that does not exist or has no hook.

@@ -8,7 +8,7 @@ use super::{MergedItem, ObjectName, TableContext, either_or_both, jumps_of};
 use crate::bisect::merge::Merged;
 use crate::bisect::pair::difference::Kind;
 use crate::bisect::pair::graph::{DifferenceGraph, Jump, OwnerKey};
-use svclab_dump::nft_owner;
+use svclab_dump::owner::nft as nft_owner;
 use svclab_ruleset::nft::{Element, Set};
 
 /// Merged set or map.

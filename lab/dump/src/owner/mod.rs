@@ -1,11 +1,13 @@
 //! Determines the owner of rules, chains, sets, servers and interfaces. The evidence is comments,
 //! the names of chains and sets, and the addresses and ports in rules with comments.
 
+pub mod nft;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::difference::Owner;
-use super::node::NodeDump;
+use crate::difference::Owner;
+use crate::node::NodeDump;
 use svclab_ruleset::Protocol;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Chain, Rule};

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::node::NodeDump;
+use super::NodeDump;
 use svclab_ruleset::Mac;
 use svclab_ruleset::bridge::fdb::{self, Entry};
 use svclab_ruleset::bridge::port::Ports;

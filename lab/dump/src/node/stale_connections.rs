@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::node::NodeDump;
+use super::NodeDump;
 use svclab_ruleset::Protocol;
 use svclab_ruleset::conntrack::Connection;
 use svclab_ruleset::iptables::Rule;

@@ -1,16 +1,16 @@
 //! Finds state of interfaces that the outputs of a dump do not show, because their commands lack
 //! options. Other outputs of the dump complete the state.
 
-use super::gap::Gap;
-use super::merge;
-use super::node::NodeDump;
+use super::Gap;
+use crate::merge;
+use crate::node::NodeDump;
 use svclab_ruleset::link::{Link, has_only_addressed_links};
 use svclab_ruleset::tool::Format;
 
 impl NodeDump {
     /// Completes interfaces of `ip -o addr`, `ip -4 addr` and `ip -6 addr` with the properties that
     /// `ip link` prints.
-    pub(super) fn complete_links(&mut self) {
+    pub(crate) fn complete_links(&mut self) {
         let (Some(links), Some(kinds)) = (&mut self.links, &self.kinds) else {
             return;
         };
@@ -35,7 +35,7 @@ impl NodeDump {
     }
 
     /// Returns the outputs that do not show all properties of their interfaces.
-    pub(super) fn unknown_state(&self) -> Vec<Gap> {
+    pub(crate) fn unknown_state(&self) -> Vec<Gap> {
         let mut gaps = Vec::new();
         let mut add = |format: Format, reason: &str, affects: &str| {
             let name = self.files.get(&format).cloned().unwrap_or_default();

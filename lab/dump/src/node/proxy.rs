@@ -75,7 +75,7 @@ impl KubeProxySettings {
     }
 
     /// Returns the names of the settings that determine rules, as flags.
-    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         FIELDS.iter().map(|(_, flag)| *flag)
     }
 

@@ -1,10 +1,14 @@
 //! Defines the parsed dump of a node, and parses its files.
 
+pub(crate) mod proxy;
+mod stale_connections;
+mod static_entries;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::gap::Gap;
-use super::proxy::KubeProxySettings;
+use crate::gap::Gap;
+use proxy::KubeProxySettings;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Sources;
 use svclab_ruleset::Family;

@@ -4,8 +4,8 @@
 //! it prints only the name (nftables v1.0.6, `src/xt.c`, `xt_stmt_xlate` and `xt_stmt_json`), so
 //! that different rules have equal texts.
 
-use super::gap::Gap;
-use super::node::NodeDump;
+use super::Gap;
+use crate::node::NodeDump;
 use svclab_ruleset::nft::Table;
 use svclab_ruleset::tool::{DumpedBackend, Format};
 
