@@ -16,13 +16,27 @@ const COUNTER_FILES: [&str; 3] = [
     "/proc/thread-self/net/snmp6",
 ];
 
-/// Returns every counter by its `nstat` name, such as `TcpExtIPReversePathFilter`.
+/// File with the statistics of conntrack, one row per processor.
+const CONNTRACK_FILE: &str = "/proc/thread-self/net/stat/nf_conntrack";
+
+/// Counters of conntrack that show lost packets, by their names in `conntrack -S`. The other columns
+/// are constant, or grow with each connection (Linux v6.12, `net/netfilter/nf_conntrack_standalone.c`,
+/// `ct_cpu_seq_show`).
+const CONNTRACK_COUNTERS: [&str; 4] = ["insert_failed", "drop", "early_drop", "invalid"];
+
+/// Returns every counter by its `nstat` name, such as `TcpExtIPReversePathFilter`, and those of
+/// conntrack with a prefix: `conntrack.insert_failed`.
 pub(crate) fn read(ns: &NetNs, name: &str) -> Result<BTreeMap<String, i64>, Failure> {
     ns.enter(|| {
         COUNTER_FILES
             .iter()
             .filter_map(|file| fs::read_to_string(file).ok())
             .flat_map(|text| parse(&text))
+            .chain(
+                fs::read_to_string(CONNTRACK_FILE)
+                    .iter()
+                    .flat_map(|text| parse_conntrack(text)),
+            )
             .collect()
     })
     .map_err(|error| failure::cannot_enter(name, &error))
@@ -50,7 +64,11 @@ pub(crate) fn check(
         return Err(Failure {
             kind: FailureKind::Machine,
             message,
-            remedy: Some("use a name that `nstat -az` prints, or another kernel".to_owned()),
+            remedy: Some(
+                "use a name that `nstat -az` prints, `conntrack.` with a name that `conntrack -S` \
+                 prints, or another kernel"
+                    .to_owned(),
+            ),
             rejected: None,
         });
     };
@@ -115,6 +133,33 @@ fn parse(text: &str) -> Vec<(String, i64)> {
         .collect()
 }
 
+/// Parses the statistics of conntrack: a line of names, and a line of hexadecimal numbers for each
+/// processor. Returns their sums.
+fn parse_conntrack(text: &str) -> Vec<(String, i64)> {
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let rows: Vec<Vec<i64>> = lines
+        .map(|line| {
+            let numbers = line.split_whitespace();
+            numbers
+                .filter_map(|number| i64::from_str_radix(number, 16).ok())
+                .collect()
+        })
+        .collect();
+    let columns = names.iter().enumerate();
+    columns
+        .filter(|(_, name)| CONNTRACK_COUNTERS.contains(name))
+        .map(|(column, name)| {
+            let sum = rows.iter().filter_map(|row| row.get(column)).sum();
+            (format!("conntrack.{name}"), sum)
+        })
+        .collect()
+}
+
 /// Returns the counters that changed, with the differences.
 pub(crate) fn diff(
     before: &BTreeMap<String, i64>,
@@ -141,6 +186,19 @@ mod tests {
         let read: BTreeMap<_, _> = parse(text).into_iter().collect();
         assert_eq!(read["Ip6InReceives"], 5);
         assert_eq!(read["Icmp6OutType135"], 1);
+    }
+
+    #[test]
+    fn conntrack_counters_are_sums_of_processors() {
+        let text = "entries  clashres found insert_failed drop\n\
+                    00000002  00000000 00000000 00000003 00000001\n\
+                    00000002  00000000 00000000 0000000a 00000000\n";
+        let read: BTreeMap<_, _> = parse_conntrack(text).into_iter().collect();
+        let expected = [("conntrack.drop", 1), ("conntrack.insert_failed", 13)];
+        assert_eq!(
+            read,
+            expected.map(|(name, sum)| (name.to_owned(), sum)).into()
+        );
     }
 
     #[test]

@@ -140,7 +140,9 @@ impl Expected {
 pub struct CounterExpectation {
     /// Name of a node, pod, host or load balancer.
     pub on: String,
-    /// Name of the counter as `nstat` prints it: `TcpExtIPReversePathFilter`.
+    /// Name of the counter as `nstat` prints it: `TcpExtIPReversePathFilter`. Counters of conntrack
+    /// are `conntrack.insert_failed`, `conntrack.drop`, `conntrack.early_drop` and
+    /// `conntrack.invalid`.
     pub counter: String,
     /// Growth of the counter while the probes run.
     pub grows: Count,
