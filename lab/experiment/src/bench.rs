@@ -80,6 +80,15 @@ pub(crate) struct TrialError {
     pub(crate) error: KernelError,
 }
 
+impl TrialError {
+    /// Whether the probes failed in a lab in which other trials ran before: their closed connections
+    /// may hold all source ports of a probe.
+    const fn is_of_changed_lab(&self) -> bool {
+        let is_changed = matches!(self.lab, Some(LabOrigin::Changed));
+        is_changed && matches!(self.error, KernelError::RequestFailed(_))
+    }
+}
+
 impl From<KernelError> for TrialError {
     fn from(error: KernelError) -> Self {
         Self { lab: None, error }
@@ -124,6 +133,7 @@ impl Bench {
         let mut tries = RunCount::default();
         loop {
             match self.run_once(agents, &mut trial).await {
+                Err(failed) if failed.is_of_changed_lab() => trial.lab = LabChoice::New,
                 Err(failed) if tries.should_retry(&failed.error) => {}
                 ran => return ran,
             }
@@ -314,5 +324,27 @@ pub(crate) async fn probe_new_lab(
             Err(error) if tries.should_retry(&error) => {}
             probed => return probed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_model::protocol::{Failure, FailureKind};
+
+    #[test]
+    fn only_changed_lab_is_replaced_after_failed_probes() {
+        let failed = |lab| TrialError {
+            lab,
+            error: KernelError::RequestFailed(Failure {
+                kind: FailureKind::Input,
+                message: "no free source port".to_owned(),
+                remedy: None,
+                rejected: None,
+            }),
+        };
+        assert!(failed(Some(LabOrigin::Changed)).is_of_changed_lab());
+        assert!(!failed(Some(LabOrigin::Built)).is_of_changed_lab());
+        assert!(!failed(None).is_of_changed_lab());
     }
 }

@@ -11,7 +11,7 @@ use svclab_dump::Owner;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// Namespace: `node-1`.
+    /// Namespace: `node-1`. Empty for manual commands, servers and health checks.
     pub namespace: String,
     /// Kind of object.
     pub kind: Kind,
@@ -30,8 +30,8 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Returns the location with its namespace: `nat KUBE-SERVICES on node-1`. Manual commands are in no
-    /// namespace.
+    /// Returns the location with its namespace: `nat KUBE-SERVICES on node-1`. An object without a
+    /// namespace has only its location.
     #[must_use]
     pub fn place(&self) -> String {
         match self.namespace.as_str() {
@@ -94,7 +94,10 @@ pub enum Kind {
 /// Prints lines of a diff: `-` is good, `+` is bad, `~` is a rule at another position.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.namespace, self.location)?;
+        if !self.namespace.is_empty() {
+            write!(f, "{}: ", self.namespace)?;
+        }
+        write!(f, "{}", self.location)?;
         if let Some(owner) = &self.owner {
             write!(f, " ({owner})")?;
         }
