@@ -70,6 +70,17 @@ impl<'e> ConnectionIndex<'e> {
         (after != before).then_some(after)
     }
 
+    /// Returns the real server to which IPVS sends the packets of a client to a virtual server.
+    pub(super) fn ipvs_destination(
+        &self,
+        namespace: &'e str,
+        before: AddressPair,
+    ) -> Option<SocketAddr> {
+        let mut connections = self.of_ipvs_client(namespace, before.source);
+        let connection = connections.find(|own| own.virtual_server == before.destination)?;
+        Some(connection.real_server)
+    }
+
     /// Returns the connections of a client through IPVS.
     pub(super) fn of_ipvs_client(
         &self,

@@ -79,7 +79,7 @@ fn build_journey(
         }
     });
     let own_packets = addresses.map_or_else(Vec::new, |called| {
-        packets_of_attempt(called, &probe.namespace, packets, index)
+        packets_of_attempt(called, &probe.namespace, packets, index, ends)
     });
     let path_index = |index: usize| {
         own_packets
@@ -142,6 +142,7 @@ fn packets_of_attempt(
     from: &str,
     packets: &[FollowedPacket<'_>],
     index: &PacketIndex<'_>,
+    ends: &PathEnds,
 ) -> Vec<(usize, bool)> {
     // Without directions, these are at least the packets of the attempt.
     let connected = index.connected(addresses, packets);
@@ -177,7 +178,7 @@ fn packets_of_attempt(
             };
             found.insert(*index, is_request);
             if packet.quoted.is_none() {
-                for flow in packet.flows() {
+                for flow in packet.sent_flows(&ends.by_packet[*index]) {
                     let (to, back) = if is_request {
                         (&mut outward, &mut inward)
                     } else {

@@ -6,7 +6,7 @@ use super::connection_index::ConnectionIndex;
 use super::hop::{MatchIndex, build_hop};
 use super::sighting::{self, PacketId, Sighting};
 use super::track::{Kind, PacketTrack};
-use super::{Hop, Rewrite, RoutingLoop, RuleMatch};
+use super::{Hop, PathEnd, Rewrite, RoutingLoop, RuleMatch};
 use crate::packet::{Frame, Payload};
 use svclab_model::evidence::{AddressPair, DroppedPacket};
 
@@ -125,6 +125,21 @@ impl<'s> FollowedPacket<'s> {
 
     pub(super) fn flows(&self) -> impl Iterator<Item = AddressPair> {
         self.hops.iter().flat_map(|hop| [hop.before, hop.after])
+    }
+
+    /// Returns the addresses with which the packet was sent. A packet that netfilter dropped may have
+    /// the translated addresses of another connection, for which conntrack refused it.
+    pub(super) fn sent_flows(&self, end: &PathEnd) -> impl Iterator<Item = AddressPair> {
+        let is_dropped = matches!(end, PathEnd::Dropped { .. });
+        let last = self
+            .hops
+            .last()
+            .filter(|_| is_dropped && self.last.is_none_or(|last| !last.out));
+        let unsent = last
+            .filter(|hop| hop.before != hop.after)
+            .map(|_| self.hops.len() * 2 - 1);
+        let flows = self.flows().enumerate();
+        flows.filter_map(move |(index, flow)| (Some(index) != unsent).then_some(flow))
     }
 
     /// Returns what a packet and its retransmissions have in common.

@@ -149,6 +149,13 @@ pub(super) fn build_hop<'e>(
     let after = match connections.rewritten(namespace, before) {
         // On delivery to a socket, conntrack also rewrites the packet after the last rule.
         Some(conntrack_flow) if delivered && !is_of_other(conntrack_flow) => conntrack_flow,
+        // IPVS chooses a real server after the last rule, and may not be able to reach it.
+        _ if delivered && before.destination == after.destination => AddressPair {
+            destination: connections
+                .ipvs_destination(namespace, before)
+                .unwrap_or(after.destination),
+            ..after
+        },
         _ => after,
     };
     // A rule with a random map reports no entry; the rewritten destination shows which was chosen.

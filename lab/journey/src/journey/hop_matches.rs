@@ -12,6 +12,9 @@ use svclab_model::evidence::TraceEvent;
 use svclab_model::evidence::trace::TracePoint;
 use svclab_model::plan::Backend;
 
+/// Stage of the output hook.
+pub(super) const OUTPUT_STAGE: u8 = 2;
+
 /// Rule matches of one hop.
 pub(super) type HopMatches = Vec<RuleMatch>;
 
@@ -62,8 +65,13 @@ impl BackendMatches {
     fn add(&mut self, event: &TraceEvent, hook_stage: Option<u8>, step: RuleMatch) {
         let stage = hook_stage.unwrap_or(self.stage);
         let is_repeated = hook_stage.is_some() && self.record_hook_position(event);
-        if self.hops.is_empty() || stage < self.stage || is_repeated {
+        let is_new_hop = self.hops.is_empty()
+            || stage < self.stage
+            || is_repeated && !self.is_sent_again(stage, &step);
+        if is_new_hop {
             self.hops.push_back(Vec::new());
+        }
+        if is_new_hop || is_repeated {
             self.last_numbers.clear();
             if hook_stage.is_some() {
                 self.record_hook_position(event);
@@ -75,8 +83,19 @@ impl BackendMatches {
         }
     }
 
+    /// Whether a packet that this namespace created passes the output hook again, with another
+    /// destination: IPVS sends it to a real server (Linux v6.12, `net/netfilter/ipvs/ip_vs_xmit.c`,
+    /// `ip_vs_nat_send_or_cont`). A retransmission has the destination of the first packet.
+    fn is_sent_again(&self, stage: u8, step: &RuleMatch) -> bool {
+        let first = self.hops.back().and_then(|hop| hop.first());
+        first.is_some_and(|(first_stage, first)| {
+            [*first_stage, stage] == [OUTPUT_STAGE; 2]
+                && first.flow.destination != step.flow.destination
+        })
+    }
+
     /// Whether this hook chain has already been passed to this rule number in the current hop. A
-    /// packet passes each hook chain once.
+    /// packet passes each hook chain once, unless it is sent again.
     fn record_hook_position(&mut self, event: &TraceEvent) -> bool {
         let number = match event.point {
             // The rule number is unknown.
@@ -93,6 +112,9 @@ impl BackendMatches {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Backend, table, chain and position.
+    type Point<'p> = (Backend, &'p str, &'p str, TracePoint);
 
     fn trace_event(
         by: Backend,
@@ -138,13 +160,21 @@ mod tests {
         (event, step)
     }
 
-    fn hop_texts(events: &[(Backend, &str, &str, TracePoint)]) -> Vec<String> {
+    fn hop_texts(events: &[Point<'_>]) -> Vec<String> {
+        let to_service = events.iter().map(|event| (*event, "10.0.0.2:2"));
+        addressed_hop_texts(&to_service.collect::<Vec<_>>())
+    }
+
+    /// Each event has the destination of the packet.
+    fn addressed_hop_texts(events: &[(Point<'_>, &str)]) -> Vec<String> {
         let mut streams = PacketMatches::default();
-        for (by, table, chain, position) in events {
-            let (event, step) = trace_event(*by, table, chain, *position);
+        for ((by, table, chain, position), destination) in events {
+            let (event, mut step) = trace_event(*by, table, chain, *position);
+            step.flow.destination = destination.parse().unwrap();
             let stage = match *chain {
                 "PREROUTING" => Some(0),
                 "FORWARD" => Some(1),
+                "OUTPUT" => Some(OUTPUT_STAGE),
                 _ => None,
             };
             streams.add(&event, stage, step);
@@ -181,6 +211,25 @@ mod tests {
         ];
         assert_eq!(hop_texts(&events).len(), 1);
         assert_eq!(hop_texts(&[events, events].concat()).len(), 2);
+    }
+
+    #[test]
+    fn take_hop_packet_sent_again_by_ipvs_stays_in_hop() {
+        let (service, real) = ("10.96.0.13:80", "10.244.2.20:8080");
+        let event = |table, point| (Backend::Nft, table, "OUTPUT", point);
+        let events = [
+            (event("mangle", TracePoint::Policy), service),
+            (event("nat", TracePoint::Rule(1)), service),
+            (event("mangle", TracePoint::Policy), real),
+            (event("filter", TracePoint::Rule(1)), real),
+        ];
+        let expected = "mangle OUTPUT end, nat OUTPUT 1, mangle OUTPUT end, filter OUTPUT 1";
+        assert_eq!(addressed_hop_texts(&events), [expected]);
+        // A retransmission begins with the service's address again.
+        assert_eq!(
+            addressed_hop_texts(&[events, events].concat()),
+            [expected; 2]
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use super::RuleMatch;
+use super::hop_matches::OUTPUT_STAGE;
 use super::nftables::{self, NftTables, Packet};
 use crate::packet::Payload;
 use svclab_model::evidence::trace::{RuleVerdict, TracePoint};
@@ -159,7 +160,7 @@ impl<'e> RuleIndex<'e> {
         match hook {
             "ingress" | "prerouting" | "PREROUTING" => Some(0),
             "input" | "forward" | "INPUT" | "FORWARD" => Some(1),
-            "output" | "OUTPUT" => Some(2),
+            "output" | "OUTPUT" => Some(OUTPUT_STAGE),
             "postrouting" | "egress" | "POSTROUTING" => Some(3),
             _ => None,
         }

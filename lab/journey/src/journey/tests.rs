@@ -3,8 +3,8 @@
 use super::*;
 use svclab_model::evidence::trace::TracePoint;
 use svclab_model::evidence::{
-    AddressPair, Attempt, ConntrackEntry, Direction, DropEvidence, DroppedPacket, Packet,
-    SavedRules, StageEvidence, TraceEvent, Verdict,
+    AddressPair, Attempt, ConntrackEntry, Direction, DropEvidence, DroppedPacket, IpvsConnection,
+    Packet, SavedRules, StageEvidence, TraceEvent, Verdict,
 };
 use svclab_model::plan::{
     Backend, Lifetime, Link, LinkKind, Namespace, Plan, PortSettings, Probe, ProbeProtocol, Target,
@@ -130,6 +130,36 @@ fn header_of_last_capture_is_kept() {
     };
     assert_eq!(packet.header, Some(header));
     assert_eq!(packet.end, PathEnd::NotReceived);
+}
+
+/// IPVS has chosen a real server, and has no route to it: no rule and no capture shows the address.
+#[test]
+fn packet_that_ipvs_cannot_send_has_address_of_real_server() {
+    let mut evidence = evidence(Direction::In, &[]);
+    let own_mac = [10, 0x58, 0, 0, 0, 1];
+    evidence.packets[0].bytes[..6].copy_from_slice(&own_mac);
+    let connection = IpvsConnection {
+        namespace: NODE.to_owned(),
+        protocol: 6,
+        client: "10.0.0.1:4000".parse().unwrap(),
+        virtual_server: "10.0.0.2:80".parse().unwrap(),
+        real_server: "10.0.0.7:8080".parse().unwrap(),
+        state: "SYN_RECV".to_owned(),
+        expires: 60,
+    };
+    evidence.ipvs_connections = vec![connection.clone()];
+    let hop = &only_packet(&evidence).hops[0];
+    assert_eq!(hop.after.destination, connection.real_server);
+    let rewrite = Rewrite::ByIpvs {
+        server: connection.virtual_server,
+        real: connection.real_server,
+        rules: Vec::new(),
+    };
+    assert_eq!(hop.rewritten, Some(rewrite));
+    // A connection of another client does not count.
+    evidence.ipvs_connections[0].client.set_port(4001);
+    let hop = &only_packet(&evidence).hops[0];
+    assert_eq!(hop.after.destination, connection.virtual_server);
 }
 
 #[test]

@@ -200,6 +200,17 @@ pub enum Fault {
         /// The rule.
         rule: RuleReference,
     },
+    /// Connection that conntrack could not add: another connection has its addresses after the
+    /// translation.
+    UsedAddresses {
+        /// Translated destination.
+        destination: SocketAddr,
+        /// Number of connections that the namespace could not add (`insert_failed`).
+        failed_inserts: u64,
+        /// Rule that translated the source; absent if only the destination was translated.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<RuleReference>,
+    },
     /// `IPsec` policy for packets to an address.
     IpsecPolicy {
         /// Destination address of the packet.

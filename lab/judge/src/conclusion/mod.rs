@@ -2,14 +2,12 @@
 //! [`Journey`], the names of addresses, and the state of the lab. Output: [`Fact`]s, which reports
 //! render as sentences.
 
-mod bridge;
 mod cause;
 mod drop_kind;
 mod drop_table;
 mod endpoint;
 mod fact;
 mod fault;
-mod hook_rules;
 mod icmp_meaning;
 mod kept_source;
 mod last_hop;
@@ -19,7 +17,6 @@ mod service;
 mod service_reasons;
 #[cfg(test)]
 mod tests;
-mod tunnel;
 mod untranslated_reply;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +30,8 @@ use crate::state::route_lookup::RouteQuery;
 use drop_table::UNSPECIFIED;
 use icmp_meaning::icmp_meaning;
 use kept_source::kept_sources;
-use last_hop::{LastHop, unsent_route};
+use last_hop::LastHop;
+use last_hop::routes::unsent_route;
 use svclab_journey::journey::{
     Hop, Journey, Kind, PacketPath, PathEnd, ingress_interface, unresolved_next_hop,
 };

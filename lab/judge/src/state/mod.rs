@@ -11,6 +11,9 @@ use svclab_model::evidence::{LinkState, NetworkState, StageEvidence};
 use svclab_model::plan::{Plan, VirtualServer};
 use svclab_ruleset::nft::{self, Ruleset};
 
+/// Counter of the connections that conntrack could not add, as the agent names it.
+const FAILED_INSERTS: &str = "conntrack.insert_failed";
+
 /// State of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct NamespaceState {
@@ -21,6 +24,8 @@ pub(crate) struct NamespaceState {
     pub(crate) ipvs: Vec<VirtualServer>,
     /// Native tables of nftables that were read back.
     pub(crate) nft: Ruleset,
+    /// Number of connections that conntrack could not add during the stage.
+    pub(crate) failed_inserts: u64,
 }
 
 impl NamespaceState {
@@ -85,6 +90,12 @@ impl<'a> LabState<'a> {
                         .get(name)
                         .and_then(|text| nft::parse(text).ok())
                         .unwrap_or_default(),
+                    failed_inserts: evidence
+                        .counters
+                        .get(name)
+                        .and_then(|counters| counters.get(FAILED_INSERTS))
+                        .and_then(|growth| u64::try_from(*growth).ok())
+                        .unwrap_or(0),
                 };
                 Some((&**name, state))
             })

@@ -51,6 +51,7 @@ pub(super) fn planned(namespace: &Namespace) -> NamespaceState {
             .collect(),
         ipvs: namespace.ipvs.clone(),
         nft: Ruleset::default(),
+        failed_inserts: 0,
     }
 }
 

@@ -192,6 +192,7 @@ fn object_changes(
         // These rules are among the matched rules.
         | Fault::Ttl { .. }
         | Fault::QueueRule { .. }
+        | Fault::UsedAddresses { .. }
         // The deviating route of a routing loop is among the routes that the packet met.
         | Fault::RoutingLoop { .. }
         | Fault::BridgePort { down: false, .. }

@@ -1,6 +1,9 @@
 //! Tests which other object is at fault: TTL, MTU, neighbour, bridge port, virtual server or link.
 
+use std::collections::BTreeMap;
+
 use super::*;
+use svclab_model::evidence::{KernelState, NetworkState, StageEvidence};
 
 #[test]
 fn ttl_and_invalid_header_are_told_apart() {
@@ -136,6 +139,43 @@ fn netfilter_names_idle_virtual_server() {
         let fault = count.map(|servers| Fault::VirtualServer { address, servers });
         assert_eq!(kind_and_fault(&plan, &flight), (DropKind::Netfilter, fault));
     }
+}
+
+#[test]
+fn failed_insert_names_translating_rule() {
+    let plan = plan();
+    let mut flight = received("10.96.0.1", dropped("NETFILTER_DROP", "nf_hook_slow"));
+    mark(&mut flight, 0);
+    let step = &mut flight.hops[0].matches[0];
+    "nat".clone_into(&mut step.table);
+    "POSTROUTING".clone_into(&mut step.chain);
+    step.target = Some("SNAT".to_owned());
+    let mut evidence = StageEvidence::default();
+    let state = KernelState {
+        network: Some(NetworkState::default()),
+        ..KernelState::default()
+    };
+    evidence.kernel_state.insert(NODE.to_owned(), state);
+    let fault = |evidence: &StageEvidence, flight: &PacketPath| {
+        let lab = LabState::new(&plan, Some(evidence));
+        match Cause::new(flight, &flight.hops[0], &lab) {
+            Cause::Kernel { fault, .. } => fault,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(fault(&evidence, &flight), None);
+    let counters = BTreeMap::from([("conntrack.insert_failed".to_owned(), 3)]);
+    evidence.counters.insert(NODE.to_owned(), counters);
+    let rule = RuleReference::new(&flight.hops[0].matches[0], &flight.hops[0]);
+    let used = Fault::UsedAddresses {
+        destination: "10.96.0.1:80".parse().unwrap(),
+        failed_inserts: 3,
+        rule: Some(rule),
+    };
+    assert_eq!(fault(&evidence, &flight), Some(used));
+    // A packet dropped before the last hook is not a connection that conntrack tried to add.
+    "PREROUTING".clone_into(&mut flight.hops[0].matches[0].chain);
+    assert_eq!(fault(&evidence, &flight), None);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Renders the cause of a loss as a clause in the user's terms, with the object at fault.
 
+use std::net::SocketAddr;
+
 use super::render_rule;
 use crate::text::join_and;
 use svclab_judge::{DropKind, Fault, InterfaceName, RouteDecision, RouteLookup, RuleReference};
@@ -138,6 +140,11 @@ pub(super) fn render_fault(fault: &Fault) -> String {
             "no reply from {remote}, the tunnel end to which {interface} sends frames to {address}, \
              the hardware address of the neighbour {neighbour}"
         ),
+        Fault::UsedAddresses {
+            destination,
+            failed_inserts,
+            rule,
+        } => render_used_addresses(*destination, *failed_inserts, rule.as_ref()),
         Fault::IpsecPolicy { destination } => {
             format!("an IPsec policy (xfrm) refused the packet to {destination}")
         }
@@ -145,14 +152,26 @@ pub(super) fn render_fault(fault: &Fault) -> String {
         Fault::IngressRule { rule, device } => {
             format!("{} in a chain of the device {device}", render_rule(rule))
         }
-        Fault::VirtualServer {
-            address,
-            servers: 0,
-        } => format!("the IPVS virtual server {address} has no real server"),
-        Fault::VirtualServer { address, .. } => {
-            format!("all real servers of the IPVS virtual server {address} have weight 0")
-        }
+        Fault::VirtualServer { address, servers } => match servers {
+            0 => format!("the IPVS virtual server {address} has no real server"),
+            _ => format!("all real servers of the IPVS virtual server {address} have weight 0"),
+        },
     }
+}
+
+fn render_used_addresses(
+    destination: SocketAddr,
+    failed_inserts: u64,
+    rule: Option<&RuleReference>,
+) -> String {
+    let translated = rule.map_or_else(String::new, |rule| {
+        format!(", and {} found no free source port", render_rule(rule))
+    });
+    format!(
+        "conntrack could not add the connection to {destination}, because another connection has \
+         the same translated addresses{translated} (conntrack.insert_failed grew by \
+         {failed_inserts})"
+    )
 }
 
 fn render_ttl(ttl: u8, set_by: Option<&RuleReference>) -> String {

@@ -290,6 +290,11 @@ fn facts_other_objects_at_fault_are_named() {
         device: "eth0".to_owned(),
     };
     let queue = Fault::QueueRule { rule: rule() };
+    let used = |rule| Fault::UsedAddresses {
+        destination: "10.244.2.53:53".parse().unwrap(),
+        failed_inserts: 3,
+        rule,
+    };
     let ipsec = Fault::IpsecPolicy {
         destination: "10.244.2.10".parse().unwrap(),
     };
@@ -379,6 +384,18 @@ fn facts_other_objects_at_fault_are_named() {
         ),
         drop(DropKind::Ipsec, "XFRM_POLICY", "ip_forward", ipsec),
         drop(DropKind::NetfilterQueue, none, "nf_queue", queue),
+        drop(
+            DropKind::Netfilter,
+            "NETFILTER_DROP",
+            "nf_hook_slow",
+            used(Some(rule()))
+        ),
+        drop(
+            DropKind::Netfilter,
+            "NETFILTER_DROP",
+            "nf_hook_slow",
+            used(None)
+        ),
     ]));
 }
 

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::drop_kind::DropKind;
-use super::fault::Fault;
-use super::last_hop::{LastHop, explain_route};
+use super::LastHop;
+use super::routes::explain_route;
+use crate::conclusion::drop_kind::DropKind;
+use crate::conclusion::fault::Fault;
 use crate::state::route_lookup::{Transport, inner_transport};
 use svclab_journey::journey::ingress_interface;
 use svclab_model::plan::Mac;
@@ -77,7 +78,7 @@ impl LastHop<'_> {
     }
 
     /// Returns why a packet that only the VXLAN interface carried did not leave it.
-    pub(super) fn vxlan_remote_unsent(self) -> Option<Fault> {
+    pub(in crate::conclusion) fn vxlan_remote_unsent(self) -> Option<Fault> {
         let tunnel = self.tunnel()?;
         let last = self.hop.crossings.last()?;
         let is_unsent = last.interface == tunnel.interface;
@@ -86,7 +87,7 @@ impl LastHop<'_> {
 
     /// Returns the VXLAN interface if it has no entry for the next hop, and no tunnel end to which it
     /// could send a request for the hardware address.
-    pub(super) fn vxlan_neighbour(self) -> Option<Fault> {
+    pub(in crate::conclusion) fn vxlan_neighbour(self) -> Option<Fault> {
         let tunnel = self.tunnel()?;
         let asks = || self.remote(&tunnel.interface, Mac([0; 6])).is_some();
         (tunnel.address.is_none() && !asks()).then(|| tunnel.without_entry())

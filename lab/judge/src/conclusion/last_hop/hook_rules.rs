@@ -1,9 +1,9 @@
 //! Finds rules that decide about a packet where the kernel does not trace it.
 
-use super::fault::Fault;
-use super::last_hop::LastHop;
-use super::rules::RuleReference;
-use crate::state::route_lookup::RouteDecision;
+use super::LastHop;
+use crate::conclusion::fault::Fault;
+use crate::conclusion::rules::RuleReference;
+use svclab_journey::journey::RuleMatch;
 use svclab_model::plan::Backend;
 use svclab_ruleset::nft::Chain;
 
@@ -55,15 +55,8 @@ impl<'a> LastHop<'a> {
     /// Returns the bridge through which the packet entered or left the namespace.
     fn crossed_bridge(self) -> Option<&'a String> {
         let mut seen = self.hop.crossings.iter().rev();
-        let mut routed = None;
-        if let RouteDecision::Unicast { interfaces, .. } = self.destination_lookup().decision {
-            let mut links = self.own.links.iter();
-            routed = links.find(|link| {
-                link.kind.as_deref() == Some("bridge") && interfaces.contains(&link.name)
-            });
-        }
         let port = seen.find_map(|seen| self.own.link(&seen.interface)?.bridge.as_ref());
-        port.or_else(|| routed.map(|bridge| &bridge.name))
+        port.or_else(|| self.egress_bridge())
     }
 
     /// Whether a rule drops packets with the ports of the packet.
@@ -79,6 +72,28 @@ impl<'a> LastHop<'a> {
             pair[1].parse::<u16>().is_ok_and(|own| own != port)
         };
         words.contains(&"drop") && !words.windows(2).any(differs)
+    }
+
+    /// Returns the translation of the packet, if its namespace could not add connections. Conntrack
+    /// adds a connection after all rules, and drops the packet if another connection has the same
+    /// addresses (Linux v6.12, `net/netfilter/nf_conntrack_core.c`, `__nf_conntrack_confirm` and
+    /// `nf_ct_resolve_clash`). NAT keeps such addresses if it finds no free port
+    /// (`net/netfilter/nf_nat_core.c`, `nf_nat_l4proto_unique_tuple`).
+    pub(super) fn used_addresses(self) -> Option<Fault> {
+        let mut matches = self.hop.matches.iter();
+        if self.own.failed_inserts == 0 || !matches.any(|step| self.own.is_postrouting(step)) {
+            return None;
+        }
+        let is_source_nat = |step: &&RuleMatch| {
+            let is_target = matches!(step.target.as_deref(), Some("SNAT" | "MASQUERADE"));
+            is_target && self.own.is_postrouting(step)
+        };
+        let translating = self.hop.matches.iter().rfind(is_source_nat);
+        Some(Fault::UsedAddresses {
+            destination: self.hop.after.destination,
+            failed_inserts: self.own.failed_inserts,
+            rule: translating.map(|step| RuleReference::new(step, self.hop)),
+        })
     }
 
     /// Returns the last rule that the packet matched, if it sends packets to a queue.

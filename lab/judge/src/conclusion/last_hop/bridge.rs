@@ -1,7 +1,7 @@
 //! Finds the bridge port that caused a drop, from the observed ports and forwarding entries.
 
-use super::fault::{Fault, InterfaceName};
-use super::last_hop::LastHop;
+use super::LastHop;
+use crate::conclusion::fault::{Fault, InterfaceName};
 use crate::state::route_lookup::RouteDecision;
 use svclab_model::evidence::LinkState;
 use svclab_model::plan::{Link, LinkKind, Mac};
@@ -10,9 +10,9 @@ impl<'a> LastHop<'a> {
     /// Returns the bridge port that leads to the destination of a frame in a bridge.
     pub(super) fn bridge_port(self) -> Option<Fault> {
         let ingress = self.ingress_port();
-        let bridge = match ingress.and_then(|ingress| ingress.bridge.clone()) {
-            Some(bridge) => bridge,
-            None => self.egress_bridge()?,
+        let bridge = match ingress.and_then(|ingress| ingress.bridge.as_ref()) {
+            Some(bridge) => bridge.clone(),
+            None => self.egress_bridge()?.clone(),
         };
         let is_port = |link: &&LinkState| link.bridge.as_ref() == Some(&bridge);
         let mut ports = self.own.links.iter().filter(is_port);
@@ -124,7 +124,7 @@ impl<'a> LastHop<'a> {
 
     /// Returns why a frame ended in a bridge without a report of the kernel: the port to the
     /// destination does not flood, and the bridge does not know the address.
-    pub(super) fn silent_port(self) -> Option<Fault> {
+    pub(in crate::conclusion) fn silent_port(self) -> Option<Fault> {
         self.ingress_port()?.bridge.as_ref()?;
         self.bridge_port()
             .filter(|fault| matches!(fault, Fault::UnknownHardwareAddress { .. }))
@@ -174,12 +174,12 @@ impl<'a> LastHop<'a> {
     }
 
     /// Returns the bridge to which the packet was routed.
-    fn egress_bridge(self) -> Option<String> {
+    pub(super) fn egress_bridge(self) -> Option<&'a String> {
         let RouteDecision::Unicast { interfaces, .. } = self.destination_lookup().decision else {
             return None;
         };
         let link = self.own.link(interfaces.first()?)?;
-        (link.kind.as_deref() == Some("bridge")).then(|| link.name.clone())
+        (link.kind.as_deref() == Some("bridge")).then_some(&link.name)
     }
 
     /// Names the host with the address of a silent neighbour, if the host is not behind the bridge to
