@@ -1,9 +1,5 @@
 //! Defines the parts of a bundle that are not read.
 
-pub(crate) mod uncollected;
-mod unknown;
-mod xtables_rules;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

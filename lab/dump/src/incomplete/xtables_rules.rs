@@ -4,7 +4,7 @@
 //! it prints only the name (nftables v1.0.6, `src/xt.c`, `xt_stmt_xlate` and `xt_stmt_json`), so
 //! that different rules have equal texts.
 
-use super::Gap;
+use crate::gap::Gap;
 use crate::node::NodeDump;
 use svclab_ruleset::nft::Table;
 use svclab_ruleset::tool::{DumpedBackend, Format};

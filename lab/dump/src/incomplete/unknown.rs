@@ -1,7 +1,7 @@
 //! Finds state of interfaces that the outputs of a dump do not show, because their commands lack
 //! options. Other outputs of the dump complete the state.
 
-use super::Gap;
+use crate::gap::Gap;
 use crate::merge;
 use crate::node::NodeDump;
 use svclab_ruleset::link::{Link, has_only_addressed_links};
