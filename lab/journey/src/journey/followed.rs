@@ -130,16 +130,10 @@ impl<'s> FollowedPacket<'s> {
     /// Returns the addresses with which the packet was sent. A packet that netfilter dropped may have
     /// the translated addresses of another connection, for which conntrack refused it.
     pub(super) fn sent_flows(&self, end: &PathEnd) -> impl Iterator<Item = AddressPair> {
+        let is_sent = self.last.is_some_and(|last| last.out);
         let is_dropped = matches!(end, PathEnd::Dropped { .. });
-        let last = self
-            .hops
-            .last()
-            .filter(|_| is_dropped && self.last.is_none_or(|last| !last.out));
-        let unsent = last
-            .filter(|hop| hop.before != hop.after)
-            .map(|_| self.hops.len() * 2 - 1);
-        let flows = self.flows().enumerate();
-        flows.filter_map(move |(index, flow)| (Some(index) != unsent).then_some(flow))
+        let unsent = usize::from(is_dropped && !is_sent);
+        self.flows().take(self.hops.len() * 2 - unsent)
     }
 
     /// Returns what a packet and its retransmissions have in common.
