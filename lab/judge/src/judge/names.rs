@@ -10,9 +10,18 @@ use svclab_scenario::expectation::Expected;
 use svclab_scenario::reference::DocumentRef;
 use svclab_scenario::tree::PathSegment;
 
-/// Prefixes of the counter names in `/proc/net/netstat`, `/proc/net/snmp` and `/proc/net/snmp6`.
-const COUNTER_GROUPS: [&str; 8] = [
-    "TcpExt", "IpExt", "MPTcpExt", "Ip", "IcmpMsg", "Icmp", "Tcp", "Udp",
+/// Prefixes of the counter names in `/proc/net/netstat`, `/proc/net/snmp` and `/proc/net/snmp6`, and of
+/// those of conntrack.
+const COUNTER_GROUPS: [&str; 9] = [
+    "TcpExt",
+    "IpExt",
+    "MPTcpExt",
+    "Ip",
+    "IcmpMsg",
+    "Icmp",
+    "Tcp",
+    "Udp",
+    "conntrack.",
 ];
 
 impl Judge<'_> {

@@ -84,10 +84,8 @@ impl<'a> LastHop<'a> {
         if self.own.failed_inserts == 0 || !matches.any(|step| self.own.is_postrouting(step)) {
             return None;
         }
-        let is_source_nat = |step: &&RuleMatch| {
-            let is_target = matches!(step.target.as_deref(), Some("SNAT" | "MASQUERADE"));
-            is_target && self.own.is_postrouting(step)
-        };
+        let is_source_nat =
+            |step: &&RuleMatch| matches!(step.target.as_deref(), Some("SNAT" | "MASQUERADE"));
         let translating = self.hop.matches.iter().rfind(is_source_nat);
         Some(Fault::UsedAddresses {
             destination: self.hop.after.destination,

@@ -173,6 +173,16 @@ fn failed_insert_names_translating_rule() {
         rule: Some(rule),
     };
     assert_eq!(fault(&evidence, &flight), Some(used));
+    // kube-proxy and flannel masquerade in chains of their own.
+    let mut masqueraded = flight.clone();
+    let mut step = masqueraded.hops[0].matches[0].clone();
+    "KUBE-POSTROUTING".clone_into(&mut step.chain);
+    step.target = Some("MASQUERADE".to_owned());
+    masqueraded.hops[0].matches.push(step);
+    let Some(Fault::UsedAddresses { rule, .. }) = fault(&evidence, &masqueraded) else {
+        panic!("addresses in use");
+    };
+    assert_eq!(rule.unwrap().chain, "KUBE-POSTROUTING");
     // A packet dropped before the last hook is not a connection that conntrack tried to add.
     "PREROUTING".clone_into(&mut flight.hops[0].matches[0].chain);
     assert_eq!(fault(&evidence, &flight), None);
