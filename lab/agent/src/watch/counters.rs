@@ -64,11 +64,10 @@ pub(crate) fn check(
         return Err(Failure {
             kind: FailureKind::Machine,
             message,
-            remedy: Some(
-                "use a name that `nstat -az` prints, `conntrack.` with a name that `conntrack -S` \
-                 prints, or another kernel"
-                    .to_owned(),
-            ),
+            remedy: Some(format!(
+                "use a name that `nstat -az` prints, one of `conntrack.{}`, or another kernel",
+                CONNTRACK_COUNTERS.join("`, `conntrack.")
+            )),
             rejected: None,
         });
     };
