@@ -156,6 +156,7 @@ mod tests {
             },
             mark: 0,
             dropped: table == "filter" && chain == "DROPS",
+            earlier: Vec::new(),
         };
         (event, step)
     }

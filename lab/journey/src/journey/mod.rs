@@ -231,6 +231,10 @@ pub struct RuleMatch {
     pub mark: u32,
     /// Whether the rule ended the packet.
     pub dropped: bool,
+    /// Texts of the rules before it in its chain, if the rule ended the packet and there are only a
+    /// few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<String>,
 }
 
 impl RuleMatch {

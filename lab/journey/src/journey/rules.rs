@@ -11,9 +11,12 @@ use svclab_model::evidence::trace::{RuleVerdict, TracePoint};
 use svclab_model::evidence::{AddressPair, StageEvidence, TraceEvent};
 use svclab_model::plan::Backend;
 use svclab_ruleset::iptables::script::Table;
-use svclab_ruleset::iptables::{IptablesRules, Rule};
+use svclab_ruleset::iptables::{Chain, IptablesRules, Rule};
 use svclab_ruleset::nft;
 use svclab_ruleset::text::Text;
+
+/// Maximum number of rules before the rule that dropped a packet that a [`RuleMatch`] quotes.
+const MAX_EARLIER_RULES: usize = 3;
 
 /// Index of the rules and sets of all namespaces, as read back from the kernel.
 pub(super) struct RuleIndex<'e> {
@@ -84,7 +87,11 @@ impl<'e> RuleIndex<'e> {
             (Some(rule), None) => rule.target().map(std::borrow::Cow::into_owned),
             (None, None) => None,
         };
-        let is_drop_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
+        let dropped = event.verdict == Some(RuleVerdict::Drop)
+            || is_drop_target(target.as_deref())
+            || self.is_drop_policy(event);
+        let chain = self.chain(event).filter(|_| dropped);
+        let texts = chain.map(|chain| chain.rules.iter().map(|rule| rule.source_text().trim()));
         RuleMatch {
             backend: event.backend,
             table: event.table.clone(),
@@ -98,10 +105,9 @@ impl<'e> RuleIndex<'e> {
             packets: rule.and_then(|rule| rule.packets),
             flow,
             mark: event.mark,
-            dropped: event.verdict == Some(RuleVerdict::Drop)
-                || is_drop_target
-                || self.is_drop_policy(event),
+            dropped,
             target,
+            earlier: earlier(texts, number),
         }
     }
 
@@ -130,7 +136,10 @@ impl<'e> RuleIndex<'e> {
         };
         let service = table
             .and_then(|table| nftables::service(table, &event.chain, target.as_deref(), &entries));
-        let is_drop_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
+        let dropped = event.verdict == Some(RuleVerdict::Drop) || is_drop_target(target.as_deref());
+        let texts = chain
+            .filter(|_| dropped)
+            .map(|chain| chain.rules.iter().map(|rule| rule.text.as_str()));
         RuleMatch {
             backend: event.backend,
             table: format!("{family} {}", event.table),
@@ -142,8 +151,9 @@ impl<'e> RuleIndex<'e> {
             packets: packets.flatten(),
             flow: packet.flow,
             mark: event.mark,
-            dropped: event.verdict == Some(RuleVerdict::Drop) || is_drop_target,
+            dropped,
             target,
+            earlier: earlier(texts, number),
         }
     }
 
@@ -181,27 +191,21 @@ impl<'e> RuleIndex<'e> {
         !is_iptables_chain && listing.is_some_and(|listing| listing.chain(event).is_some())
     }
 
+    fn chain<'s>(&'s self, event: &'s TraceEvent) -> Option<&'s Chain> {
+        let key = (event.namespace.as_str(), event.backend, event.ip_version);
+        let dump = self.rules.get(&key).filter(|_| !event.inet)?;
+        dump.chain(Table::from_name(&event.table)?, &event.chain)
+    }
+
     fn rule<'s>(&'s self, event: &'s TraceEvent, number: u32) -> Option<&'s Rule> {
-        if event.inet {
-            return None;
-        }
-        let dump = self
-            .rules
-            .get(&(event.namespace.as_str(), event.backend, event.ip_version))?;
-        let chain = dump.chain(Table::from_name(&event.table)?, &event.chain)?;
+        let chain = self.chain(event)?;
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
         chain.rules.get(index)
     }
 
     /// Whether the trace event is the end of a chain with policy DROP.
     fn is_drop_policy(&self, event: &TraceEvent) -> bool {
-        let policy = || {
-            let dump =
-                self.rules
-                    .get(&(event.namespace.as_str(), event.backend, event.ip_version))?;
-            let chain = dump.chain(Table::from_name(&event.table)?, &event.chain)?;
-            chain.policy.as_deref()
-        };
+        let policy = || self.chain(event)?.policy.as_deref();
         event.point == TracePoint::Policy && event.verdict.is_none() && policy() == Some("DROP")
     }
 
@@ -232,6 +236,21 @@ impl<'e> RuleIndex<'e> {
             })
             .collect()
     }
+}
+
+fn is_drop_target(target: Option<&str>) -> bool {
+    matches!(target, Some("DROP" | "REJECT"))
+}
+
+/// Returns the rules of a chain before the rule with a number. Empty if there are many.
+fn earlier<'t>(rules: Option<impl Iterator<Item = &'t str>>, number: Option<u32>) -> Vec<String> {
+    let count = number.and_then(|number| usize::try_from(number).ok());
+    let count = count.map_or(0, |number| number.saturating_sub(1));
+    let rules = rules.into_iter().flatten().take(count);
+    if count > MAX_EARLIER_RULES {
+        return Vec::new();
+    }
+    rules.map(str::to_owned).collect()
 }
 
 /// Returns the key by which a set of type `kind` looks up a packet with `directions` (`dst,dst`),

@@ -9,9 +9,9 @@ use super::drop_kind::DropKind;
 use super::drop_table::drop_kind;
 use super::fault::Fault;
 use super::last_hop::LastHop;
-use super::rules::{RuleReference, marking_rule, sending_rule};
+use super::rules::{RuleReference, marking_rule, sending_rule, unmatched_rules};
 use crate::state::LabState;
-use svclab_journey::journey::{Hop, PacketPath, PathEnd, SysctlValue};
+use svclab_journey::journey::{Hop, PacketPath, PathEnd, RuleMatch, SysctlValue};
 
 /// Cause of the loss of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -31,6 +31,10 @@ pub enum Cause {
         /// Rule that sent the packet to a dropping rule without conditions of its own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sent_by: Option<Box<RuleReference>>,
+        /// Rules before a dropping rule without conditions that would have accepted or returned the
+        /// packet.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unmatched: Vec<RuleReference>,
     },
     /// The kernel reported the packet as dropped.
     Kernel {
@@ -91,17 +95,24 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns the cause for the end of a packet in its last hop.
-    pub(super) fn new(flight: &PacketPath, hop: &Hop, lab: &LabState<'_>) -> Self {
+    /// Returns the cause for the end of a packet in its last hop. `refer` makes the references of
+    /// rules.
+    pub(super) fn new(
+        flight: &PacketPath,
+        hop: &Hop,
+        lab: &LabState<'_>,
+        refer: impl Fn(&RuleMatch) -> RuleReference,
+    ) -> Self {
         let last = LastHop::new(lab, flight, hop);
         let explain = |kind| last.map_or((kind, None), |last| last.explain(kind));
         match &flight.end {
             PathEnd::DroppedByRule => {
-                let reference = |step| Box::new(RuleReference::new(step, hop));
+                let boxed = |step: &RuleMatch| Box::new(refer(step));
                 let rule = hop.matches.last().map(|step| Self::Rule {
-                    rule: RuleReference::new(step, hop),
-                    marked_by: marking_rule(hop).map(reference),
-                    sent_by: sending_rule(hop).map(reference),
+                    rule: refer(step),
+                    marked_by: marking_rule(hop).map(boxed),
+                    sent_by: sending_rule(hop).map(boxed),
+                    unmatched: unmatched_rules(hop),
                 });
                 rule.unwrap_or(Self::Unknown { fault: None })
             }

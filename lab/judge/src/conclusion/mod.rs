@@ -33,7 +33,7 @@ use kept_source::kept_sources;
 use last_hop::LastHop;
 use last_hop::routes::unsent_route;
 use svclab_journey::journey::{
-    Hop, Journey, Kind, PacketPath, PathEnd, ingress_interface, unresolved_next_hop,
+    Hop, Journey, Kind, PacketPath, PathEnd, RuleMatch, ingress_interface, unresolved_next_hop,
 };
 use svclab_model::evidence::{AddressPair, StageEvidence};
 
@@ -391,9 +391,22 @@ impl Conclusion<'_> {
                     destination: self.named(SocketAddr::new(ends.destination.ip(), 0)),
                 })
             }),
-            cause: Cause::new(flight, hop, self.lab),
+            cause: Cause::new(flight, hop, self.lab, |step| {
+                self.rule_reference(step, hop, flight.kind)
+            }),
             bypassed,
         }
+    }
+
+    /// Returns the reference of a rule that a packet matched. Rules of kube-proxy in ipvs mode
+    /// select services by sets of addresses and do not name them.
+    fn rule_reference(&self, step: &RuleMatch, hop: &Hop, kind: Kind) -> RuleReference {
+        let mut reference = RuleReference::new(step, hop);
+        if reference.service.is_none() && step.is_of_kube_proxy() && !step.entries.is_empty() {
+            let service = self.service(step.flow.destination, kind);
+            reference.service = service.map(|(service, _)| service.full_name());
+        }
+        reference
     }
 
     /// Returns the ICMP error that rejected a packet, if its code has a meaning.

@@ -31,7 +31,8 @@ pub struct RuleReference {
     /// Entries of sets and maps that matched, such as `KUBE-CLUSTER-IP 10.96.0.1,tcp:443`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<String>,
-    /// Service port of a rule of kube-proxy in nftables mode, such as `ns1/nginx:http`.
+    /// Service port of a rule of kube-proxy in nftables mode, such as `ns1/nginx:http`. For a rule
+    /// in ipvs mode that looks up a set, the service at the destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
 }
@@ -83,6 +84,39 @@ pub(super) fn sending_rule(hop: &Hop) -> Option<&RuleMatch> {
         index = jump;
     }
     sent_by
+}
+
+/// Returns the rules before a dropping rule without conditions that would have accepted or returned
+/// the packet. A packet that meets the dropping rule did not match them.
+pub(super) fn unmatched_rules(hop: &Hop) -> Vec<RuleReference> {
+    let Some(last) = hop.matches.last() else {
+        return Vec::new();
+    };
+    if !last.rule.as_deref().is_some_and(is_unconditional) {
+        return Vec::new();
+    }
+    let earlier = last.earlier.iter().zip(1..);
+    earlier
+        .filter(|(rule, _)| lets_pass(rule))
+        .map(|(rule, number)| RuleReference {
+            number: Some(number),
+            rule: Some(rule.clone()),
+            target: None,
+            entries: Vec::new(),
+            ..RuleReference::new(last, hop)
+        })
+        .collect()
+}
+
+/// Whether a rule of iptables or nftables ends the chain for packets that match, without dropping
+/// them.
+fn lets_pass(rule: &str) -> bool {
+    let words = shlex::split(rule).unwrap_or_default();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    words
+        .windows(2)
+        .any(|pair| matches!(pair, ["-j", "RETURN" | "ACCEPT"] | ["-g" | "goto", _]))
+        || matches!(words.last(), Some(&("return" | "accept")))
 }
 
 /// Whether a rule of iptables or nftables has no match: all packets in its chain match it.
@@ -160,6 +194,22 @@ mod tests {
             ("-m mark --mark 0x8000/0x8000 -j DROP", false),
         ] {
             assert_eq!(is_unconditional(rule), expected, "{rule}");
+        }
+    }
+
+    #[test]
+    fn lets_pass_accept_return_and_goto() {
+        for (rule, expected) in [
+            ("-s 10.0.0.0/8 -j RETURN", true),
+            ("-s 10.0.0.0/8 -g OTHER", true),
+            ("-m comment --comment \"-j RETURN\" -j DROP", false),
+            ("-s 10.0.0.0/8 -j OTHER", false),
+            ("ip saddr { 10.0.0.0/8 } return", true),
+            ("ip saddr 10.0.0.1 goto other", true),
+            ("ip saddr 10.0.0.1 jump other", false),
+            ("ip saddr 10.0.0.1 drop", false),
+        ] {
+            assert_eq!(lets_pass(rule), expected, "{rule}");
         }
     }
 

@@ -389,6 +389,7 @@ fn differing_rules(saved: &[&str], matched: &[(&str, u32, &str, &str)]) -> Vec<S
             flow: hop.before,
             mark: 0,
             dropped: false,
+            earlier: Vec::new(),
         });
     }
     let found = found(&plan, &evidence, &journey);

@@ -45,7 +45,8 @@ fn received(to: &str, end: PathEnd) -> PacketPath {
 
 fn cause(plan: &Plan, packet: &PacketPath) -> Cause {
     let lab = LabState::new(plan, None);
-    Cause::new(packet, packet.hops.last().unwrap(), &lab)
+    let hop = packet.hops.last().unwrap();
+    Cause::new(packet, hop, &lab, |step| RuleReference::new(step, hop))
 }
 
 fn kind_and_fault(plan: &Plan, packet: &PacketPath) -> (DropKind, Option<Fault>) {
@@ -77,7 +78,37 @@ fn mark(packet: &mut PacketPath, mark: u32) {
         flow: hop.before,
         mark,
         dropped: false,
+        earlier: Vec::new(),
     });
+}
+
+#[test]
+fn dropping_rule_without_conditions_has_unmatched_rules() {
+    let unmatched = |rule: &str| {
+        let mut packet = received("10.0.0.1", PathEnd::DroppedByRule);
+        mark(&mut packet, 0);
+        let step = packet.hops[0].matches.last_mut().unwrap();
+        step.number = Some(4);
+        step.rule = Some(rule.to_owned());
+        step.earlier = [
+            "-s 10.0.0.0/8 -j RETURN",
+            "-j LOG",
+            "-s 10.9.0.0/16 -j DROP",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        match cause(&Plan::default(), &packet) {
+            Cause::Rule { unmatched, .. } => unmatched,
+            other => panic!("{other:?}"),
+        }
+    };
+    let rules = unmatched("-j DROP");
+    let texts = rules.iter().map(|rule| (rule.number, rule.rule.as_deref()));
+    assert_eq!(
+        texts.collect::<Vec<_>>(),
+        [(Some(1), Some("-s 10.0.0.0/8 -j RETURN"))]
+    );
+    assert_eq!(unmatched("-p udp -j DROP"), []);
 }
 
 #[test]

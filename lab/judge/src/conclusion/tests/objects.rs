@@ -158,7 +158,9 @@ fn failed_insert_names_translating_rule() {
     evidence.kernel_state.insert(NODE.to_owned(), state);
     let fault = |evidence: &StageEvidence, flight: &PacketPath| {
         let lab = LabState::new(&plan, Some(evidence));
-        match Cause::new(flight, &flight.hops[0], &lab) {
+        let hop = &flight.hops[0];
+        let cause = Cause::new(flight, hop, &lab, |step| RuleReference::new(step, hop));
+        match cause {
             Cause::Kernel { fault, .. } => fault,
             other => panic!("{other:?}"),
         }

@@ -45,6 +45,7 @@ fn lost_by_rule() -> Fact {
         cause: Cause::Rule {
             rule,
             marked_by: None,
+            unmatched: Vec::new(),
             sent_by: None,
         },
         bypassed: Vec::new(),

@@ -257,13 +257,8 @@ fn render_loss(fact: &Fact) -> String {
         .map(|through| format!(" on ingress{through}"));
     let (on_ingress, through) = (on_ingress.collect::<String>(), through.unwrap_or_default());
     match cause {
-        Cause::Rule {
-            rule,
-            marked_by,
-            sent_by,
-        } => {
-            let rule =
-                render_rule(rule) + &render_earlier_rules(marked_by.as_deref(), sent_by.as_deref());
+        Cause::Rule { .. } => {
+            let rule = render_dropping_rule(cause);
             format!("{packet}{tunnel} was dropped in {namespace} by {rule}")
         }
         Cause::Kernel {
@@ -401,8 +396,35 @@ fn render_address(named: &NamedAddress) -> String {
     }
 }
 
-/// Renders a rule with its position. Names the iptables backend if the packet matched rules of
-/// both.
+/// Renders the rule of a cause of the kind [`Cause::Rule`], and the rules before it.
+fn render_dropping_rule(cause: &Cause) -> String {
+    let Cause::Rule {
+        rule,
+        marked_by,
+        sent_by,
+        unmatched,
+    } = cause
+    else {
+        return String::new();
+    };
+    render_rule(rule)
+        + &render_unmatched(unmatched)
+        + &render_earlier_rules(marked_by.as_deref(), sent_by.as_deref())
+}
+
+/// Renders the rules that would have accepted or returned the packet.
+fn render_unmatched(rules: &[RuleReference]) -> String {
+    let texts: Vec<String> = rules
+        .iter()
+        .filter_map(|rule| Some(format!("rule {}: `{}`", rule.number?, rule.rule.as_ref()?)))
+        .collect();
+    if texts.is_empty() {
+        String::new()
+    } else {
+        format!("; the packet did not match {}", texts.join(" or "))
+    }
+}
+
 /// Renders the rules because of which a packet met the rule that dropped it.
 fn render_earlier_rules(
     marked_by: Option<&RuleReference>,
@@ -416,6 +438,8 @@ fn render_earlier_rules(
     texts.collect()
 }
 
+/// Renders a rule with its position. Names the iptables backend if the packet matched rules of
+/// both.
 pub(crate) fn render_rule(rule: &RuleReference) -> String {
     let number = rule.number.map_or_else(
         || format!(" ({})", rule.target.as_deref().unwrap_or("end of chain")),

@@ -289,6 +289,7 @@ fn deciding_rule(fact: &Fact) -> Option<(&str, &RuleReference)> {
                     rule,
                     marked_by,
                     sent_by,
+                    ..
                 },
             ..
         } => {

@@ -16,7 +16,12 @@ fn facts_losses_by_rules_name_earlier_rules() {
         target: Some("DENIED".to_owned()),
         ..rule()
     };
-    let by_rule = |marked_by, sent_by| {
+    let allow = RuleReference {
+        number: Some(1),
+        rule: Some("-s 192.168.0.0/16 -j RETURN".to_owned()),
+        ..drop.clone()
+    };
+    let by_rule = |marked_by, sent_by, unmatched| {
         let rule = drop.clone();
         lost(
             None,
@@ -24,12 +29,13 @@ fn facts_losses_by_rules_name_earlier_rules() {
                 rule,
                 marked_by,
                 sent_by,
+                unmatched,
             },
         )
     };
     insta::assert_snapshot!(render([
-        by_rule(None, None),
-        by_rule(Some(Box::new(rule())), None),
-        by_rule(None, Some(Box::new(jump))),
+        by_rule(None, None, Vec::new()),
+        by_rule(Some(Box::new(rule())), None, Vec::new()),
+        by_rule(None, Some(Box::new(jump)), vec![allow]),
     ]));
 }

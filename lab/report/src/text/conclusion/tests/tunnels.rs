@@ -21,6 +21,7 @@ fn facts_losses_in_tunnels_name_its_ends() {
         in_tunnel(Cause::Rule {
             rule: rule(),
             marked_by: None,
+            unmatched: Vec::new(),
             sent_by: None,
         }),
         in_tunnel(Cause::Kernel {
