@@ -2,11 +2,13 @@
 //! of the commands. Changes of single objects are possible only in a plan that contains the objects.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::finding::UnreadState;
 use svclab_dump::{File, NodeDump};
-use svclab_model::plan::{ETHERNET_MTU, Neighbour, Plan};
+use svclab_model::plan::{ETHERNET_MTU, Neighbour, NodeCommand, Plan};
 use svclab_planner::replay::{HardwareAddresses, replace_node};
 use svclab_ruleset::tool::Format;
 use svclab_runner::kernel::{KernelError, Session};
@@ -35,6 +37,104 @@ const PROGRAMS: [(&str, &str); 17] = [
     ("sysctl-a", "sysctl -a"),
 ];
 
+/// Programs whose changes the state of a node contains.
+const SHOWN: [&str; 7] = [
+    "iptables",
+    "ip6tables",
+    "ipset",
+    "ipvsadm",
+    "nft",
+    "sysctl",
+    "bridge",
+];
+
+/// Programs whose changes the state of a node does not contain: queueing disciplines, tracked
+/// connections and offloads of interfaces.
+const HIDDEN: [&str; 3] = ["tc", "conntrack", "ethtool"];
+
+/// Shells.
+const SHELLS: [&str; 4] = ["sh", "ash", "bash", "dash"];
+
+/// Objects of `ip` that the state of a node does not contain.
+const HIDDEN_OF_IP: [&str; 2] = ["xfrm", "nexthop"];
+
+/// Which changes of a command the state of a node contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Visibility {
+    /// All, as far as is known.
+    Shown,
+    /// None.
+    Hidden,
+    /// Some.
+    Mixed,
+}
+
+impl Visibility {
+    fn new(command: &NodeCommand) -> Self {
+        let (mut shows, mut hides) = (false, false);
+        for words in simple_commands(command) {
+            match words.split_first() {
+                Some((program, arguments)) if is_hidden(program, arguments) => hides = true,
+                Some((program, _)) => shows |= is_shown(program),
+                None => {}
+            }
+        }
+        match (shows, hides) {
+            (_, false) => Self::Shown,
+            (false, true) => Self::Hidden,
+            (true, true) => Self::Mixed,
+        }
+    }
+}
+
+/// Returns the words of a command, or of each command in the text of a shell. The first word is the
+/// name of the program.
+fn simple_commands(command: &NodeCommand) -> Vec<Vec<&str>> {
+    /// Words of a shell before a command.
+    const BEFORE: [&str; 9] = [
+        "do", "then", "else", "if", "while", "until", "!", "exec", "sudo",
+    ];
+    let program = command.command.first().map(|word| file_name(word));
+    let commands: Vec<Vec<&str>> = if program.is_some_and(|name| SHELLS.contains(&name)) {
+        let texts = command.command.iter().skip(1).chain([&command.input]);
+        let parts = texts.flat_map(|text| text.split([';', '|', '&', '(', ')', '`', '\n']));
+        let words = parts.map(|part| part.split_whitespace());
+        words
+            .map(|words| words.skip_while(|word| BEFORE.contains(word)).collect())
+            .collect()
+    } else {
+        vec![command.command.iter().map(String::as_str).collect()]
+    };
+    commands
+        .into_iter()
+        .filter_map(|mut words| {
+            let first = words.first_mut()?;
+            *first = file_name(first);
+            Some(words)
+        })
+        .collect()
+}
+
+fn file_name(path: &str) -> &str {
+    let name = Path::new(path).file_name().and_then(OsStr::to_str);
+    name.unwrap_or(path)
+}
+
+fn is_hidden(program: &str, arguments: &[&str]) -> bool {
+    let object = arguments.iter().find(|word| !word.starts_with('-'));
+    match program {
+        "ip" => object.is_some_and(|object| HIDDEN_OF_IP.contains(object)),
+        "ipvsadm" => arguments.contains(&"--set"),
+        program => HIDDEN.contains(&program),
+    }
+}
+
+fn is_shown(program: &str) -> bool {
+    // `iptables-legacy` is a variant of iptables.
+    let name = program.split('-').next().unwrap_or(program);
+    program == "ip" || SHOWN.contains(&name)
+}
+
 /// Returns the names of the programs that read the state of a node. Guests have them on request.
 pub(super) fn state_programs() -> impl Iterator<Item = &'static str> {
     let lines = PROGRAMS.into_iter();
@@ -47,8 +147,30 @@ pub(super) fn has_manual_changes(plan: &Plan) -> bool {
     !plan.commands.is_empty() && plan.stages.len() <= 1
 }
 
+/// Returns the nodes with commands whose changes their state does not contain.
+pub(super) fn partly_shown_nodes(plan: &Plan) -> Option<UnreadState> {
+    let commands = plan.commands.iter();
+    let hidden = commands.filter(|command| Visibility::new(command) != Visibility::Shown);
+    let hidden: Vec<&NodeCommand> = hidden.collect();
+    let nodes: BTreeSet<&str> = hidden.iter().map(|own| own.namespace.as_str()).collect();
+    let first = hidden.first()?;
+    Some(UnreadState {
+        nodes: nodes.into_iter().map(str::to_owned).collect(),
+        reason: format!("it does not show the changes of `{first}`"),
+    })
+}
+
+fn can_be_read(plan: &Plan, node: &str) -> bool {
+    let mut own = plan
+        .commands
+        .iter()
+        .filter(|command| command.namespace == node);
+    own.all(|command| Visibility::new(command) != Visibility::Mixed)
+}
+
 /// Returns the case with the state of its nodes after the manual commands, or why this state cannot
-/// be read. `None` if the case has no commands. With `after_probes`, the probes run before: some
+/// be read. Commands whose changes the state does not contain are kept. `None` if the case has no
+/// other commands. With `after_probes`, the probes run before: some
 /// state only shows then, such as next hops that do not reply.
 pub(super) async fn freeze_manual_changes(
     prepared: &Prepared,
@@ -56,7 +178,14 @@ pub(super) async fn freeze_manual_changes(
     after_probes: bool,
 ) -> Option<Result<Prepared, UnreadState>> {
     let plan = &prepared.plan;
-    let nodes = nodes_with_commands(plan);
+    let shown = plan
+        .commands
+        .iter()
+        .filter(|command| Visibility::new(command) == Visibility::Shown);
+    let nodes: BTreeSet<&str> = shown
+        .map(|command| command.namespace.as_str())
+        .filter(|node| can_be_read(plan, node))
+        .collect();
     if nodes.is_empty() {
         return None;
     }
@@ -106,6 +235,9 @@ async fn freeze_nodes(
         let dump = dump.map_err(|reason| format!("on {node}, {reason}"))?;
         let known = HardwareAddresses::from_dumps([&dump]);
         let report = replace_node(&mut frozen.plan, node, &dump, &known);
+        let own = plan.commands.iter().filter(|own| own.namespace == *node);
+        let hidden = own.filter(|own| Visibility::new(own) == Visibility::Hidden);
+        frozen.plan.commands.extend(hidden.cloned());
         keep_default_mtus(&mut frozen.plan, plan, node);
         remove_lost_neighbours(&mut frozen.plan, node, &dump);
         frozen.replay_reports.push(report);
@@ -181,4 +313,44 @@ async fn read_node(session: &mut Session, node: &str) -> Result<NodeDump, String
         return Err(failures.join("; "));
     }
     Ok(dump)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_model::plan::CommandLimits;
+
+    #[test]
+    fn visibility_of_commands_depends_on_their_programs() {
+        use Visibility::{Hidden, Mixed, Shown};
+        for (words, expected) in [
+            (&["ip", "route", "del", "10.0.0.0/8"][..], Shown),
+            (&["/sbin/iptables-legacy", "-F"], Shown),
+            (&["sh", "-c", "bridge vlan del dev a vid 1"], Shown),
+            (&["tc", "qdisc", "add", "dev", "eth0", "clsact"], Hidden),
+            (&["ip", "-6", "xfrm", "policy", "flush"], Hidden),
+            (&["ip", "route", "add", "10.0.0.0/8", "nexthop"], Shown),
+            (
+                &["sh", "-c", "for p in 1 2; do conntrack -I -p udp; done"],
+                Hidden,
+            ),
+            (
+                &["sh", "-c", "ip link set a up; tc qdisc del dev a root"],
+                Mixed,
+            ),
+            (&["ipvsadm", "--set", "1", "1", "1"], Hidden),
+            (
+                &["iptables", "-A", "FORWARD", "-m", "conntrack", "-j", "DROP"],
+                Shown,
+            ),
+        ] {
+            let command = NodeCommand {
+                namespace: "node-1".to_owned(),
+                command: words.iter().map(|word| (*word).to_owned()).collect(),
+                input: String::new(),
+                limits: CommandLimits::default(),
+            };
+            assert_eq!(Visibility::new(&command), expected, "{words:?}");
+        }
+    }
 }

@@ -31,8 +31,7 @@ impl<'o> Pairs<'o> {
         }
     }
 
-    /// Adds the pairs of a candidate with the changes that are worth trying after it, and with all
-    /// other candidates.
+    /// Adds the pairs of a candidate with the changes that are worth trying after it.
     pub(super) fn add(&mut self, first: usize, next: Vec<ProposedChange>) {
         for change in next {
             let known = self.changes.iter().position(|known| *known == change);
@@ -42,6 +41,10 @@ impl<'o> Pairs<'o> {
             });
             self.add_pair(first, second);
         }
+    }
+
+    /// Adds the pairs of a candidate with all other candidates.
+    pub(super) fn add_others(&mut self, first: usize) {
         for second in 0..self.candidates {
             self.add_pair(first, second);
         }
@@ -102,6 +105,7 @@ mod tests {
         let mut pairs = Pairs::new(vec![configured(0), generated(0), configured(1)], &origin);
         for first in 0..3 {
             pairs.add(first, vec![configured(1), generated(7)]);
+            pairs.add_others(first);
         }
         let (selected, untried) = pairs.select();
         assert_eq!(untried, 0);
@@ -118,7 +122,7 @@ mod tests {
         let all = ["10.1.0.0/16", "10.2.0.0/16"].map(to);
         let candidates = [&all[..], &[ProposedChange::MasqueradeAll]].concat();
         let mut pairs = Pairs::new(candidates, &origin);
-        (0..3).for_each(|first| pairs.add(first, Vec::new()));
+        (0..3).for_each(|first| pairs.add_others(first));
         let (selected, _) = pairs.select();
         let each = all.map(|network| vec![network, ProposedChange::MasqueradeAll]);
         assert_eq!(selected, each);
@@ -132,7 +136,7 @@ mod tests {
             .into_iter()
             .chain((0..count - 20).map(configured));
         let mut pairs = Pairs::new(all.collect(), &origin);
-        (0..count).for_each(|first| pairs.add(first, Vec::new()));
+        (0..count).for_each(|first| pairs.add_others(first));
         let (selected, untried) = pairs.select();
         assert_eq!(selected.len(), MAX_PAIRS);
         assert_eq!(untried, count * (count - 1) / 2 - MAX_PAIRS);

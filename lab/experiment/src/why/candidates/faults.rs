@@ -61,11 +61,17 @@ pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<
         } => (namespace, fault.as_ref()),
         Fact::Deviates {
             namespace,
-            deviation: Deviation::Queue { interface, .. },
+            deviation: Deviation::Queue {
+                interface, kind, ..
+            },
         } => {
             return vec![ProposedChange::DeleteQueue {
                 namespace: namespace.clone(),
                 link: interface.clone(),
+                parent: match kind.as_str() {
+                    "clsact" | "ingress" => kind.clone(),
+                    _ => "root".to_owned(),
+                },
             }];
         }
         _ => return Vec::new(),

@@ -330,8 +330,16 @@ fn describe_network_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) 
             f,
             "set the policy of {table} {chain} on {namespace} to accept"
         ),
-        ProposedChange::DeleteQueue { namespace, link } => {
-            write!(f, "delete the queueing discipline of {link} on {namespace}")
+        ProposedChange::DeleteQueue {
+            namespace,
+            link,
+            parent,
+        } => {
+            let what = match parent.as_str() {
+                "root" => "queueing discipline".to_owned(),
+                kind => format!("queueing discipline {kind} and its filters"),
+            };
+            write!(f, "delete the {what} of {link} on {namespace}")
         }
         ProposedChange::DeleteConnections {
             namespace,

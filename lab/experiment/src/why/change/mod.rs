@@ -226,13 +226,15 @@ pub enum ProposedChange {
         #[schemars(with = "String")]
         network: Ipv4Network,
     },
-    /// Deletes the root queueing discipline of an interface, in place of which the kernel sets its
-    /// default.
+    /// Deletes a queueing discipline of an interface. In place of the root, the kernel sets its
+    /// default. `clsact` and `ingress` have only filters.
     DeleteQueue {
         /// Node, pod or external host.
         namespace: String,
         /// Interface name.
         link: String,
+        /// Place of the discipline as `tc` names it: `root`, `clsact` or `ingress`.
+        parent: String,
     },
     /// Deletes the conntrack entries of connections to an address.
     DeleteConnections {

@@ -14,8 +14,12 @@ impl ProposedChange {
             typed.any(|command| command.namespace == *namespace)
         };
         let (namespaces, line) = match self {
-            Self::DeleteQueue { namespace, link } => {
-                return command(namespace, &format!("tc qdisc del dev {link} root"));
+            Self::DeleteQueue {
+                namespace,
+                link,
+                parent,
+            } => {
+                return command(namespace, &format!("tc qdisc del dev {link} {parent}"));
             }
             Self::DeleteConnections {
                 namespace,

@@ -15,7 +15,7 @@ use super::case_labs::CaseLabs;
 use super::change::{Origin, ProposedChange};
 use super::component_state::ComponentState;
 use super::finding::{ExpectedResult, FailingProbe, Finding, TypedCommand, UnreadState};
-use super::frozen::freeze_manual_changes;
+use super::frozen::{freeze_manual_changes, partly_shown_nodes};
 use super::goals::Goals;
 use super::pairs::Pairs;
 use super::request::WhyRequest;
@@ -135,11 +135,15 @@ impl<'a> Search<'a> {
     /// with this state. Returns the evidence of the case with this state.
     /// A state that cannot be read or built again is no error of the case: the finding names it.
     async fn freeze(&mut self) -> Option<Evidence> {
-        let mut reason = None;
+        let mut reason = partly_shown_nodes(&self.request.prepared.plan);
+        self.finding.unread.clone_from(&reason);
         for after_probes in [false, true] {
             let prepared = &self.request.prepared;
             let plan = &prepared.plan;
-            let frozen = freeze_manual_changes(prepared, self.labs.pool, after_probes).await?;
+            let frozen = freeze_manual_changes(prepared, self.labs.pool, after_probes);
+            let Some(frozen) = frozen.await else {
+                break;
+            };
             let frozen = match frozen {
                 Ok(frozen) => frozen,
                 Err(unread) => {
@@ -379,22 +383,35 @@ impl<'a> Search<'a> {
     /// worth trying after it.
     pub(super) async fn try_pairs(&mut self) -> Result<(), RunError> {
         let search = &*self;
-        let first_runs = search.candidates.iter().take(MAX_FIRST_RUNS);
-        let first_runs = first_runs.map(|first| async move {
+        let restorations = search.restorations.iter();
+        let restorations = restorations.flat_map(Restorations::single_changes);
+        let candidates = search.candidates.iter().cloned();
+        let mut firsts: Vec<ProposedChange> = candidates.take(MAX_FIRST_RUNS).collect();
+        firsts.extend(restorations.take(MAX_FIRST_RUNS));
+        let first_runs = firsts.iter().map(|first| async move {
             let changed = search.apply_changes(std::slice::from_ref(first)).ok()?;
             let run = search.labs.run(&changed, true, LabChoice::Any).await;
             let (evidence, _) = run.ok()?;
-            Some(search.list_candidates(&changed, &evidence).0)
+            let (mut next, _, met) = search.list_candidates(&changed, &evidence);
+            let (restorations, runs) = search.restorations_after(&changed, &evidence, &met).await;
+            next.extend(restorations);
+            Some((next, 1 + runs))
         });
-        let next: Vec<Option<Vec<ProposedChange>>> = join_all(first_runs).await;
+        let next: Vec<Option<(Vec<ProposedChange>, u32)>> = join_all(first_runs).await;
         let origin = |change: &ProposedChange| search.components.origin(change);
-        let mut pairs = Pairs::new(search.candidates.clone(), &origin);
-        let mut runs = 0;
+        let others = search.candidates.iter().skip(MAX_FIRST_RUNS).cloned();
+        let all: Vec<ProposedChange> = firsts.iter().cloned().chain(others).collect();
+        let mut pairs = Pairs::new(all, &origin);
+        let (mut applied, mut runs) = (Vec::new(), 0);
         for (index, next) in next.into_iter().enumerate() {
-            if let Some(next) = next {
-                runs += 1;
+            if let Some((next, more)) = next {
+                applied.push(index);
+                runs += more;
                 pairs.add(index, next);
             }
+        }
+        for index in &applied {
+            pairs.add_others(*index);
         }
         let (selected, untried) = pairs.select();
         self.finding.runs += runs;

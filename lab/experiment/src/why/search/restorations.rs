@@ -1,13 +1,16 @@
 //! Restores objects that differ from what the components write.
 
 use super::Search;
+use crate::bench::LabChoice;
 use crate::bisect::{Difference, DifferenceMask, Kind, Pair, TrialCache, TrialClass, narrow_fixes};
 use crate::why::candidates::Met;
 use crate::why::change::ProposedChange;
 use crate::why::component_state::ComponentState;
 use crate::why::finding::ChangeResult;
+use svclab_model::evidence::Evidence;
 use svclab_model::plan::{Namespace, Plan, Sysctl, forwarding_switch};
 use svclab_runner::results::RunError;
+use svclab_runner::run::prepare::Prepared;
 use svclab_runner::run::to_run_error;
 
 /// Maximum number of objects that are restored one by one.
@@ -18,7 +21,10 @@ pub(super) struct Restorations {
     pair: Pair,
     /// Plan of the current state as the pair writes it.
     current: Plan,
-    /// Differences that packets may have met, each with its index in the pair.
+    /// All differences, each with its index in the pair. Packets may meet some of them only after
+    /// another change.
+    all: Vec<(usize, Vec<Difference>)>,
+    /// Differences that packets may have met.
     met: Vec<(usize, Vec<Difference>)>,
 }
 
@@ -31,7 +37,8 @@ impl Restorations {
             return None;
         }
         let pair = Pair::new(components.plan()?, plan).ok()?;
-        let mut groups = describe_groups(&pair);
+        let all = describe_groups(&pair);
+        let mut groups = all.clone();
         let mut met = met.clone();
         let differences: Vec<&Difference> = groups.iter().flat_map(|(_, group)| group).collect();
         met.extend_to_missing_chains(&differences);
@@ -40,7 +47,12 @@ impl Restorations {
         groups.retain(|(_, group)| group.iter().any(may_help));
         let met = groups;
         let current = build(&pair, plan, &vec![true; pair.len()]);
-        (!met.is_empty()).then_some(Self { pair, current, met })
+        (!met.is_empty()).then_some(Self {
+            pair,
+            current,
+            all,
+            met,
+        })
     }
 
     pub(super) const fn current(&self) -> &Plan {
@@ -130,16 +142,16 @@ impl Search<'_> {
         changes: &[&ProposedChange],
         is_unchanged: bool,
     ) -> Result<Plan, String> {
-        let unknown = || "the state of the components is unknown".to_owned();
-        let known = self.restorations.as_ref().ok_or_else(unknown)?;
         let built;
-        let (pair, groups) = if is_unchanged {
-            (&known.pair, known.met.clone())
-        } else {
-            let components = self.components.plan().ok_or_else(unknown)?;
-            built = Pair::new(components, plan).map_err(|error| error.to_string())?;
-            let groups = describe_groups(&built);
-            (&built, groups)
+        let (pair, groups) = match &self.restorations {
+            Some(known) if is_unchanged => (&known.pair, known.all.clone()),
+            _ => {
+                let unknown = || "the state of the components is unknown".to_owned();
+                let components = self.components.plan().ok_or_else(unknown)?;
+                built = Pair::new(components, plan).map_err(|error| error.to_string())?;
+                let groups = describe_groups(&built);
+                (&built, groups)
+            }
         };
         let mut mask = vec![true; pair.len()];
         for change in changes {
@@ -151,6 +163,33 @@ impl Search<'_> {
             mask[*index] = false;
         }
         Ok(build(pair, plan, &mask))
+    }
+
+    /// Returns the restorations of objects that packets may have met after a change: behind a rule
+    /// that dropped them, for example. Also returns the number of runs. Empty if a lab with the changed state, built from the
+    /// comparison, does not fail, because each restored lab would then seem to be fixed.
+    pub(super) async fn restorations_after(
+        &self,
+        changed: &Prepared,
+        evidence: &Evidence,
+        met: &Met,
+    ) -> (Vec<ProposedChange>, u32) {
+        let Some(after) = Restorations::new(&self.components, &changed.plan, met) else {
+            return (Vec::new(), 0);
+        };
+        let mut rebuilt = changed.clone();
+        rebuilt.plan = after.current().clone();
+        let Ok((again, _)) = self.labs.run(&rebuilt, false, LabChoice::Any).await else {
+            return (Vec::new(), 0);
+        };
+        let [before, after_rebuild] =
+            [evidence, &again].map(|evidence| self.goals.compare(changed, evidence));
+        let still_failing = after_rebuild.failing_probes();
+        if before.failing_probes().is_subset(&still_failing) {
+            (after.single_changes().collect(), 1)
+        } else {
+            (Vec::new(), 1)
+        }
     }
 
     /// Restores all objects that packets may have met. If this is a fix for a probe without one,

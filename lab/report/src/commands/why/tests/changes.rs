@@ -229,6 +229,14 @@ fn network_changes() -> Vec<ProposedChange> {
     ]
 }
 
+fn delete_queue(link: &str, parent: &str) -> ProposedChange {
+    ProposedChange::DeleteQueue {
+        namespace: named("node-1"),
+        link: named(link),
+        parent: named(parent),
+    }
+}
+
 pub(super) fn node_changes() -> Vec<ProposedChange> {
     vec![
         ProposedChange::ClusterPolicy {
@@ -284,10 +292,8 @@ pub(super) fn node_changes() -> Vec<ProposedChange> {
         },
         ProposedChange::AllNodePortAddresses,
         ProposedChange::LocalhostNodePorts,
-        ProposedChange::DeleteQueue {
-            namespace: named("node-1"),
-            link: named("eth0"),
-        },
+        delete_queue("eth0", "root"),
+        delete_queue("cni0", "clsact"),
         ProposedChange::DeleteConnections {
             namespace: named("node-1"),
             protocol: Protocol::Udp,
