@@ -45,14 +45,40 @@ pub(crate) async fn run_commands(lab: &RunningLab) -> Result<bool, Failure> {
             ("", one) | (one, "") => one.to_owned(),
             (stderr, printed) => format!("{stderr}\non standard output: {printed}"),
         };
+        let (kind, remedy) = if lacks_module(&message) {
+            (
+                FailureKind::Machine,
+                "the kernel has no module for it; use a kernel that has one (`--kernel`)",
+            )
+        } else {
+            (
+                FailureKind::Input,
+                "check the `byHand` commands of that node",
+            )
+        };
         return Err(Failure {
-            kind: FailureKind::Input,
+            kind,
             message: format!("`{command}` failed on {namespace}: {message}"),
-            remedy: Some("check the `byHand` commands of that node".to_owned()),
+            remedy: Some(remedy.to_owned()),
             rejected: None,
         });
     }
     Ok(tenant.count_processes() > uncounted || has_lifetimes(lab).await?)
+}
+
+/// Whether `tc` or `ip` printed that the kernel does not know a kind of object: its module is
+/// missing (Linux v6.12, `net/sched/sch_api.c`, `qdisc_create`; `net/sched/cls_api.c`,
+/// `tcf_proto_lookup_ops`; `net/core/rtnetlink.c`, `rtnl_newlink`; iproute2 v6.1.0,
+/// `lib/libnetlink.c`, `rtnl_open_byproto`).
+fn lacks_module(message: &str) -> bool {
+    const TEXTS: [&str; 5] = [
+        "Specified qdisc kind is unknown",
+        "TC classifier not found",
+        "Failed to load TC action module",
+        "Unknown device type",
+        "Cannot open netlink socket: Protocol not supported",
+    ];
+    TEXTS.iter().any(|text| message.contains(text))
 }
 
 /// Whether addresses or routes of the lab expire.

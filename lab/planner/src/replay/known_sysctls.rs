@@ -146,7 +146,7 @@ const INTERFACE_WITHOUT_EFFECT: [&str; 13] = [
 /// Further sysctls without an effect on packets of a lab, by prefix: buffers, memory, congestion,
 /// keep-alive, multicast, timers of neighbours, logs and counters; protocols that probes do not
 /// use; and IPv6 of interfaces, because the plan decides about IPv6 as on a kernel without it.
-const PREFIXES_WITHOUT_EFFECT: [&str; 61] = [
+const PREFIXES_WITHOUT_EFFECT: [&str; 62] = [
     "net.bridge.bridge-nf-call-arptables",
     "net.core.",
     "net.ipv4.cipso_",
@@ -208,6 +208,8 @@ const PREFIXES_WITHOUT_EFFECT: [&str; 61] = [
     "net.smc.",
     "net.sunrpc.",
     "net.unix.",
+    // Limits only which `vrf` interfaces can be created.
+    "net.vrf.strict_mode",
 ];
 
 /// Names of the maximum number of tracked connections. Only the first network namespace can change

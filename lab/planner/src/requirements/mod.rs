@@ -5,6 +5,7 @@
 //! alias, such as `ipt_comment` or `ip_set_hash:ip`. `modprobe` accepts aliases, and the module
 //! list of each kernel maps them to modules.
 
+mod commands;
 mod nft;
 mod rules;
 mod sets;
@@ -86,6 +87,7 @@ impl Requirements {
             if let Some(program) = typed.command.first() {
                 needs.add_program(program, &typed.namespace, || format!("`{typed}`"));
             }
+            commands::add_requirements(&mut needs, typed);
         }
         needs.add_steps(plan);
         needs

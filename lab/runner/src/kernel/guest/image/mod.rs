@@ -17,7 +17,7 @@ use crate::kernel::requirements::{ModuleLists, Modules};
 use svclab_agent::MODULES_DIR;
 
 /// Version of the format of a kernel's entry. An entry of another version is outdated.
-pub(super) const FORMAT_VERSION: u32 = 2;
+pub(super) const FORMAT_VERSION: u32 = 3;
 
 /// File name of the kernel in an entry.
 pub(super) const KERNEL_FILE: &str = "vmlinuz";

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use super::modinfo;
 use crate::kernel::error::guest_files::TreeError;
 
-/// Full names of the modules that a guest itself needs and that labs are built from.
-const NEEDED: [&str; 26] = [
+/// Full names of the modules that a guest itself needs, that labs are built from, and that commands
+/// of nodes request. Modules that add an interface to each namespace (`ip_gre`, `sit`) are absent.
+const NEEDED: [&str; 57] = [
     "crc32c_generic",
     "virtio_pci",
     "virtio_console",
@@ -40,6 +41,37 @@ const NEEDED: [&str; 26] = [
     "nf_reject_ipv6",
     "nf_defrag_ipv4",
     "nf_defrag_ipv6",
+    "8021q",
+    "ipvlan",
+    "macvlan",
+    "vrf",
+    "xfrm_user",
+    "esp4",
+    "sch_fq",
+    "sch_fq_codel",
+    "sch_htb",
+    "sch_ingress",
+    "sch_netem",
+    "sch_prio",
+    "sch_red",
+    "sch_sfq",
+    "sch_tbf",
+    "cls_basic",
+    "cls_bpf",
+    "cls_flower",
+    "cls_fw",
+    "cls_matchall",
+    "cls_u32",
+    "act_bpf",
+    "act_gact",
+    "act_mirred",
+    "act_nat",
+    "act_pedit",
+    "act_police",
+    "act_skbedit",
+    "act_vlan",
+    "ifb",
+    "geneve",
 ];
 
 /// Prefixes of the names of modules that rules and sets request.
