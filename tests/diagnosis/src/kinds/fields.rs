@@ -62,17 +62,26 @@ fn service(draw: &mut Draw<'_>, wanted: fn(&Value) -> bool) -> Result<Value, Str
     draw.pick(services.cloned().collect(), "such service")
 }
 
+/// Adds the addresses of a service, which are its only names in dumps of ipvs mode.
+fn or_addresses(fault: Fault, service: &Value) -> Fault {
+    let ingress = &service["status"]["loadBalancer"]["ingress"][0]["ip"];
+    let addresses = [&service["spec"]["clusterIP"], ingress];
+    let addresses = addresses.into_iter().filter_map(Value::as_str);
+    fault.in_rules(&addresses.collect::<Vec<_>>())
+}
+
 /// Changes a field of a service. Answers may also name its rules by the service's name.
 fn service_field(object: &Value, names: &[&str], spec: &Value) -> Fault {
     let owner = name(object);
     let summary = format!("Service {owner}: {spec}");
     let culprit = Culprit::field(&owner, names);
-    patched(
+    let fault = patched(
         &format!("Service/{owner}"),
         &json!({"spec": spec}),
         &summary,
         culprit,
-    )
+    );
+    or_addresses(fault, object)
 }
 
 /// Changes a field of the only port of a service.
@@ -119,7 +128,13 @@ fn source_ranges(draw: &mut Draw<'_>) -> Drawn {
     let range = format!("198.18.{}.0/24", draw.random.below(250));
     Ok(service_field(
         &object,
-        &["loadBalancerSourceRanges", "source range*", &range],
+        &[
+            "loadBalancerSourceRanges",
+            "source range*",
+            &range,
+            // Set of kube-proxy in ipvs mode (kubernetes v1.34, `pkg/proxy/ipvs/ipset.go`).
+            "KUBE-LOAD-BALANCER-SOURCE-CIDR",
+        ],
         &json!({"loadBalancerSourceRanges": [range]}),
     ))
 }
@@ -204,12 +219,13 @@ fn proxy_name(draw: &mut Draw<'_>) -> Drawn {
     let label = "service.kubernetes.io/service-proxy-name";
     let merge = json!({"metadata": {"labels": {label: "other"}}});
     let culprit = Culprit::field(&owner, &["service-proxy-name", "labels"]);
-    Ok(patched(
+    let fault = patched(
         &format!("Service/{owner}"),
         &merge,
         &format!("Service {owner}: label {label}"),
         culprit,
-    ))
+    );
+    Ok(or_addresses(fault, &object))
 }
 
 /// Chooses a pod that serves a port.
@@ -297,7 +313,7 @@ fn slice_address(draw: &mut Draw<'_>) -> Drawn {
         "ports": [{"name": port["name"], "port": port["targetPort"], "protocol": "TCP"}],
         "endpoints": [{"addresses": [wrong], "nodeName": "node-2", "conditions": {"ready": true}}],
     });
-    Ok(Fault {
+    let fault = Fault {
         summary: format!("EndpointSlice of {owner}: address {wrong}"),
         change: Change::Patches(vec![
             json!({"patch": format!("Service/{owner}"), "merge": {"spec": {"selector": null}}}),
@@ -308,5 +324,6 @@ fn slice_address(draw: &mut Draw<'_>) -> Drawn {
                 .or_exact([&wrong, "EndpointSlice"]),
         ],
         shown: Shown::InDump,
-    })
+    };
+    Ok(or_addresses(fault, &object))
 }

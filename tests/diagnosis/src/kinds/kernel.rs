@@ -146,7 +146,7 @@ fn filter(draw: &mut Draw<'_>) -> Drawn {
         format!("tc qdisc add dev {device} clsact"),
         format!("tc filter add dev {device} ingress matchall action drop"),
     ];
-    let culprit = Culprit::qdisc(&node.name, device, "filter");
+    let culprit = Culprit::qdisc(&node.name, device, "filter*");
     Ok(commands(&node.name, &all, vec![culprit]))
 }
 
