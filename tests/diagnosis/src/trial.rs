@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::args::Command;
 use crate::draw::{Draw, Random};
-use crate::fault::Fault;
+use crate::fault::{Change, Fault};
 use crate::kinds::Kind;
 use crate::lab::{BrokenLab, HealthyLab};
 use crate::mode::Mode;
@@ -404,10 +404,13 @@ impl Bench {
                 _ => answer.and(read),
             };
         }
-        let grades: Vec<Grade> = faults
-            .iter()
-            .map(|fault| grade(&answer, &fault.culprits))
-            .collect();
+        let is_quoted =
+            |fault: &Fault| command == Command::Bisect && quotes(&answer, &fault.change);
+        let grade_of = |fault: &Fault| match grade(&answer, &fault.culprits) {
+            Grade::Near | Grade::Other if is_quoted(fault) => Grade::Exact,
+            grade => grade,
+        };
+        let grades: Vec<Grade> = faults.iter().map(grade_of).collect();
         let grade = grades.iter().copied().min().unwrap_or(Grade::Nothing);
         Ok(Score {
             grade,
@@ -419,6 +422,23 @@ impl Bench {
             grades,
         })
     }
+}
+
+/// Whether an answer quotes a command of a change. In a comparison of two cases, the command itself is
+/// the difference.
+fn quotes(answer: &Answer, change: &Change) -> bool {
+    let Change::Commands { node, commands } = change else {
+        return false;
+    };
+    let plain = |text: &str| text.replace(['\'', '"', '\\'], "");
+    let statements = answer.statements.iter();
+    let mut manual = statements.filter(|text| text.contains(&format!("manual commands {node}:")));
+    manual.any(|text| {
+        let text = plain(text);
+        commands
+            .iter()
+            .any(|command| text.contains(&plain(command)))
+    })
 }
 
 /// Unpacks a tarball of `scripts/collect-node` to a directory.

@@ -131,6 +131,7 @@ pub(crate) fn bisect(output: &Output) -> Answer {
     );
     Answer {
         statements,
+        notes: list(&document, "notTried").map(statement).collect(),
         trials: list(&document, "trials").count(),
         ..Answer::default()
     }
