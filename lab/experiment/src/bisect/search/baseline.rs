@@ -20,6 +20,8 @@ pub(super) struct Baseline {
     pub(super) symptom: Symptom,
     pub(super) probe: Probe,
     pub(super) report: SymptomReport,
+    /// Whether other probes seem to differ, but need more connections for proof.
+    pub(super) is_undecided: bool,
     /// Maximum wait of each connection of a trial.
     pub(super) max_wait: Duration,
 }
@@ -151,6 +153,7 @@ impl<F: FnMut(&Trial)> BisectionRun<'_, F> {
                     probe: probe.clone(),
                     symptom,
                     report,
+                    is_undecided: worst != Indistinguishable::Same,
                     max_wait,
                 });
             }

@@ -41,6 +41,8 @@ struct SearchResult {
     error_probability: f64,
     /// Plan of the bad side with the differences that fix it as in good.
     fixed: Plan,
+    /// Whether other probes differ, or may differ.
+    others_differ: bool,
 }
 
 /// Finds the decisive differences, in up to `labs` labs at once: see
@@ -64,6 +66,7 @@ pub async fn find(
     let time = (started.elapsed() * FURTHER_TIME_FACTOR).max(MIN_FURTHER_TIME);
     let deadline = Instant::now() + time;
     let (mut error_probability, mut bad) = (first.error_probability, first.fixed);
+    let mut others_differ = first.others_differ;
     let mut found = Bisection {
         schema: SCHEMA.to_owned(),
         good: task.good_name.clone(),
@@ -80,8 +83,7 @@ pub async fn find(
         error_per_million: 0,
         duration_ms: 0,
     };
-    let others_differ = |last: &SymptomFinding| !last.symptom.other_probes.is_empty();
-    while found.findings().last().is_some_and(others_differ) {
+    while others_differ {
         if found.further.len() == MAX_FURTHER {
             found.unexamined = Some(format!("the limit of {MAX_FURTHER} further symptoms"));
             break;
@@ -107,6 +109,7 @@ pub async fn find(
             }
         };
         error_probability = error_probability.max(next.error_probability);
+        others_differ = next.others_differ;
         found.further.push(next.finding);
         found.trials.extend(next.trials);
         bad = next.fixed;
@@ -151,7 +154,9 @@ async fn find_symptom(
         evidence: task.bad.evidence.clone(),
         ..trials.pair.plan(&trials.mask(&fixes, false))
     };
+    let others_differ = baseline.is_undecided || !baseline.report.other_probes.is_empty();
     Ok(SearchResult {
+        others_differ,
         finding: SymptomFinding {
             symptom: baseline.report,
             differences: trials.pair.len(),
