@@ -7,61 +7,32 @@
 use super::{Requirements, quote_line};
 use svclab_model::plan::NodeCommand;
 
-/// Modules of queueing disciplines by the names that `tc` accepts. The first-in-first-out disciplines
-/// are part of every kernel with `tc` (Linux v6.12, `net/sched/Makefile`).
-const DISCIPLINES: [(&str, &str); 22] = [
-    ("cake", "sch_cake"),
-    ("cbs", "sch_cbs"),
-    ("choke", "sch_choke"),
-    ("clsact", "sch_ingress"),
-    ("codel", "sch_codel"),
-    ("drr", "sch_drr"),
-    ("ets", "sch_ets"),
-    ("fq", "sch_fq"),
-    ("fq_codel", "sch_fq_codel"),
-    ("fq_pie", "sch_fq_pie"),
-    ("hfsc", "sch_hfsc"),
-    ("htb", "sch_htb"),
-    ("ingress", "sch_ingress"),
-    ("multiq", "sch_multiq"),
-    ("netem", "sch_netem"),
-    ("pie", "sch_pie"),
-    ("plug", "sch_plug"),
-    ("prio", "sch_prio"),
-    ("qfq", "sch_qfq"),
-    ("red", "sch_red"),
-    ("sfq", "sch_sfq"),
-    ("tbf", "sch_tbf"),
+/// Queueing disciplines. Their modules have the prefix `sch_`. The first-in-first-out disciplines are
+/// part of every kernel with `tc` (Linux v6.12, `net/sched/Makefile`).
+const DISCIPLINES: [&str; 21] = [
+    "cake", "cbs", "choke", "codel", "drr", "ets", "fq", "fq_codel", "fq_pie", "hfsc", "htb",
+    "ingress", "multiq", "netem", "pie", "plug", "prio", "qfq", "red", "sfq", "tbf",
 ];
 
-/// Modules of filters of `tc`.
-const FILTERS: [(&str, &str); 8] = [
-    ("basic", "cls_basic"),
-    ("bpf", "cls_bpf"),
-    ("cgroup", "cls_cgroup"),
-    ("flow", "cls_flow"),
-    ("flower", "cls_flower"),
-    ("fw", "cls_fw"),
-    ("matchall", "cls_matchall"),
-    ("u32", "cls_u32"),
+/// Filters of `tc`. Their modules have the prefix `cls_`.
+const FILTERS: [&str; 8] = [
+    "basic", "bpf", "cgroup", "flow", "flower", "fw", "matchall", "u32",
 ];
 
-/// Modules of actions of `tc`. `gact` has several names (iproute2 v6.1.0, `tc/m_gact.c`).
-const ACTIONS: [(&str, &str); 14] = [
-    ("continue", "act_gact"),
-    ("drop", "act_gact"),
-    ("gact", "act_gact"),
-    ("mirred", "act_mirred"),
-    ("nat", "act_nat"),
-    ("ok", "act_gact"),
-    ("pass", "act_gact"),
-    ("pedit", "act_pedit"),
-    ("pipe", "act_gact"),
-    ("police", "act_police"),
-    ("reclassify", "act_gact"),
-    ("shot", "act_gact"),
-    ("skbedit", "act_skbedit"),
-    ("vlan", "act_vlan"),
+/// Actions of `tc`. Their modules have the prefix `act_`.
+const ACTIONS: [&str; 7] = [
+    "gact", "mirred", "nat", "pedit", "police", "skbedit", "vlan",
+];
+
+/// Other names of the action `gact` (iproute2 v6.1.0, `tc/m_gact.c`).
+const GACT: [&str; 7] = [
+    "continue",
+    "drop",
+    "ok",
+    "pass",
+    "pipe",
+    "reclassify",
+    "shot",
 ];
 
 /// Modules of interface types.
@@ -110,9 +81,14 @@ pub(super) fn add_requirements(needs: &mut Requirements, command: &NodeCommand) 
     }
 }
 
-fn module(table: &[(&str, &str)], name: &str) -> Option<String> {
-    let row = table.iter().find(|(known, _)| *known == name)?;
-    Some(row.1.to_owned())
+/// Returns the module of a known name of `tc`.
+fn tc_module(prefix: &str, known: &[&str], name: &str) -> Option<String> {
+    let name = match name {
+        "clsact" => "ingress",
+        name if prefix == "act" && GACT.contains(&name) => "gact",
+        name => name,
+    };
+    known.contains(&name).then(|| format!("{prefix}_{name}"))
 }
 
 /// Splits a command of iproute2 into its object, its verb and the words after it, without options.
@@ -144,10 +120,10 @@ fn of_tc(words: &[&str]) -> Vec<String> {
     if !adds.iter().any(|full| is_short_for(verb, full)) {
         return Vec::new();
     }
-    let kinds: &[(&str, &str)] = if is_short_for(object, "qdisc") {
-        &DISCIPLINES
+    let (prefix, known): (&str, &[&str]) = if is_short_for(object, "qdisc") {
+        ("sch", &DISCIPLINES)
     } else if is_short_for(object, "filter") {
-        &FILTERS
+        ("cls", &FILTERS)
     } else {
         return Vec::new();
     };
@@ -157,9 +133,13 @@ fn of_tc(words: &[&str]) -> Vec<String> {
         if TC_KEYS.contains(&word) {
             words.next();
         } else if word == "action" {
-            modules.extend(words.next().and_then(|name| module(&ACTIONS, name)));
+            modules.extend(
+                words
+                    .next()
+                    .and_then(|name| tc_module("act", &ACTIONS, name)),
+            );
         } else if modules.is_empty() {
-            modules.extend(module(kinds, word));
+            modules.extend(tc_module(prefix, known, word));
         }
     }
     modules
@@ -186,9 +166,11 @@ fn of_ip(words: &[&str]) -> Vec<String> {
         return Vec::new();
     };
     let mut words = words.into_iter().skip_while(|word| *word != key).skip(1);
-    words
-        .next()
-        .and_then(|kind| module(&LINK_TYPES, kind))
+    let kind = words.next();
+    let mut types = LINK_TYPES.iter();
+    let found = types.find(|(name, _)| Some(*name) == kind);
+    found
+        .map(|(_, module)| (*module).to_owned())
         .into_iter()
         .collect()
 }
