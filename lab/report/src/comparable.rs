@@ -185,6 +185,7 @@ mod tests {
                 facts: Vec::new(),
                 journey,
             }],
+            unmet: Vec::new(),
         }];
         Comparable::new(&details)
     }

@@ -17,13 +17,14 @@ mod service;
 mod service_reasons;
 #[cfg(test)]
 mod tests;
+mod unmet;
 mod untranslated_reply;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::address_book::AddressBook;
-use crate::deviation::{ObservedRules, deviations};
+use crate::deviation::{Deviation, Found, ObservedRules, deviations};
 use crate::judge::probe::ProbeOutcome;
 use crate::state::LabState;
 use crate::state::route_lookup::RouteQuery;
@@ -113,16 +114,17 @@ impl<'a> Explainer<'a> {
     pub fn conclude(&self, journey: &Journey) -> Vec<Fact> {
         let mut facts = self.packet_facts(journey);
         if self.is_failing(journey) {
-            let probe = self.book.probe(&journey.probe);
-            let unsent = probe.filter(|_| find_request(journey).is_none());
-            let unsent = unsent.map(RouteQuery::of_probe);
-            let found = deviations(&self.lab, &self.rules, journey, unsent).into_iter();
-            facts.extend(found.map(|(namespace, deviation)| Fact::Deviates {
-                namespace,
-                deviation,
-            }));
+            facts.extend(self.deviations(journey).into_iter().map(deviates));
         }
         facts
+    }
+
+    /// Returns what the packets of an attempt met and what differs from the lab.
+    fn deviations(&self, journey: &Journey) -> Found {
+        let probe = self.book.probe(&journey.probe);
+        let unsent = probe.filter(|_| find_request(journey).is_none());
+        let unsent = unsent.map(RouteQuery::of_probe);
+        deviations(&self.lab, &self.rules, journey, unsent)
     }
 
     /// Returns the facts about the way of a failing request to an endpoint of a service.
@@ -196,6 +198,13 @@ impl<'a> Explainer<'a> {
         }
         facts.extend(self.service_facts(&conclusion, request, reply));
         facts
+    }
+}
+
+fn deviates((namespace, deviation): (String, Deviation)) -> Fact {
+    Fact::Deviates {
+        namespace,
+        deviation,
     }
 }
 

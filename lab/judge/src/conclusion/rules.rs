@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::deviation::Deviation;
+use svclab_dump::{DumpChange, DumpLocation};
 use svclab_journey::journey::{Hop, RuleMatch};
 use svclab_model::plan::Backend;
 
@@ -53,6 +55,24 @@ impl RuleReference {
             entries: step.entries.clone(),
             service: step.service.clone(),
         }
+    }
+
+    /// Whether a deviation is this rule, as an addition to the lab.
+    pub(super) fn is_in(&self, deviation: &Deviation) -> bool {
+        let Deviation::Rules { difference } = deviation else {
+            return false;
+        };
+        let is_chain = match &difference.location {
+            DumpLocation::Chain { table, chain, .. } => {
+                (table, chain) == (&self.table, &self.chain)
+            }
+            _ => false,
+        };
+        let is_rule = match &difference.change {
+            DumpChange::Item { item, .. } => Some(item) == self.rule.as_ref(),
+            _ => false,
+        };
+        is_chain && is_rule
     }
 }
 

@@ -8,6 +8,7 @@ mod network;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod unmet;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,6 +23,7 @@ use svclab_journey::journey::{Hop, Journey, PacketPath};
 use svclab_model::plan::Mac;
 
 pub(crate) use rules::ObservedRules;
+pub(crate) use unmet::unmet;
 
 /// Object that differs from the lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,5 +1,6 @@
 //! Compares the routes, neighbours and forwarding entries that a packet met with those of the lab.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::Deviation;
@@ -130,51 +131,87 @@ fn neighbours(
         return Vec::new();
     };
     let address = via.unwrap_or(lookup.address);
-    let mut found = Vec::new();
-    for interface in interfaces {
-        let entry = |state: &NamespaceState| -> Option<NeighbourEntry> {
-            let mut entries = state.network.neighbours.iter();
-            let is_neighbour =
-                |entry: &&NeighbourEntry| entry.address == address && entry.interface == interface;
-            entries.find(is_neighbour).cloned()
-        };
-        let (ours, theirs) = (entry(planned), entry(observed));
-        let is_changed = match (&ours, &theirs) {
-            (Some(ours), Some(theirs)) => ours.mac != theirs.mac,
-            (Some(_), None) => true,
-            // The kernel resolves other addresses itself.
-            (None, Some(theirs)) => theirs.permanent,
-            (None, None) => false,
-        };
-        let mac = |entry: &Option<NeighbourEntry>| entry.as_ref().and_then(|entry| entry.mac);
-        if is_changed {
-            found.push(Deviation::Neighbour {
-                address,
-                interface: interface.clone(),
-                planned: mac(&ours),
-                observed: mac(&theirs),
-            });
-        }
-        let Some(mac) = mac(&ours).or(mac(&theirs)) else {
-            continue;
-        };
-        let remote = |state: &NamespaceState| {
-            let mut entries = state.network.forwarding.iter();
-            let is_entry =
-                |entry: &&ForwardingEntry| entry.mac == mac && entry.interface == interface;
-            entries.find(is_entry).and_then(|entry| entry.remote)
-        };
-        let (ours, theirs) = (remote(planned), remote(observed));
-        if ours != theirs {
-            found.push(Deviation::Forwarding {
-                interface,
-                mac,
-                planned: ours,
-                observed: theirs,
-            });
-        }
-    }
-    found
+    let interfaces = interfaces.iter();
+    interfaces
+        .flat_map(|interface| neighbour(planned, observed, address, interface))
+        .collect()
+}
+
+/// Returns the deviations of a neighbour and of the tunnel to it.
+fn neighbour(
+    planned: &NamespaceState,
+    observed: &NamespaceState,
+    address: IpAddr,
+    interface: &str,
+) -> Vec<Deviation> {
+    let entry = |state: &NamespaceState| -> Option<NeighbourEntry> {
+        let mut entries = state.network.neighbours.iter();
+        let is_neighbour =
+            |entry: &&NeighbourEntry| entry.address == address && entry.interface == interface;
+        entries.find(is_neighbour).cloned()
+    };
+    let (ours, theirs) = (entry(planned), entry(observed));
+    let is_changed = match (&ours, &theirs) {
+        (Some(ours), Some(theirs)) => ours.mac != theirs.mac,
+        (Some(_), None) => true,
+        // The kernel resolves other addresses itself.
+        (None, Some(theirs)) => theirs.permanent,
+        (None, None) => false,
+    };
+    let mac = |entry: &Option<NeighbourEntry>| entry.as_ref().and_then(|entry| entry.mac);
+    let (ours, theirs) = (mac(&ours), mac(&theirs));
+    let changed = is_changed.then(|| Deviation::Neighbour {
+        address,
+        interface: interface.to_owned(),
+        planned: ours,
+        observed: theirs,
+    });
+    let tunnel = ours
+        .or(theirs)
+        .and_then(|mac| tunnel(planned, observed, mac, interface));
+    changed.into_iter().chain(tunnel).collect()
+}
+
+/// Returns the deviation of the forwarding entry of a VXLAN device for a hardware address.
+fn tunnel(
+    planned: &NamespaceState,
+    observed: &NamespaceState,
+    mac: Mac,
+    interface: &str,
+) -> Option<Deviation> {
+    let remote = |state: &NamespaceState| {
+        let mut entries = state.network.forwarding.iter();
+        let is_entry = |entry: &&ForwardingEntry| entry.mac == mac && entry.interface == interface;
+        entries.find(is_entry).and_then(|entry| entry.remote)
+    };
+    let (ours, theirs) = (remote(planned), remote(observed));
+    (ours != theirs).then(|| Deviation::Forwarding {
+        interface: interface.to_owned(),
+        mac,
+        planned: ours,
+        observed: theirs,
+    })
+}
+
+/// Returns the deviations of all neighbours and tunnels of a namespace.
+pub(super) fn entries(planned: &NamespaceState, observed: &NamespaceState) -> Vec<Deviation> {
+    let states = [planned, observed];
+    let neighbours = states.iter().flat_map(|state| &state.network.neighbours);
+    let neighbours: BTreeSet<(IpAddr, &str)> = neighbours
+        .map(|entry| (entry.address, &*entry.interface))
+        .collect();
+    let forwarding = states.iter().flat_map(|state| &state.network.forwarding);
+    let tunnels: BTreeSet<(Mac, &str)> = forwarding
+        .filter(|entry| entry.permanent && entry.remote.is_some())
+        .map(|entry| (entry.mac, &*entry.interface))
+        .collect();
+    let of_neighbours = neighbours
+        .into_iter()
+        .flat_map(|(address, interface)| neighbour(planned, observed, address, interface));
+    let of_tunnels = tunnels
+        .into_iter()
+        .filter_map(|(mac, interface)| tunnel(planned, observed, mac, interface));
+    of_neighbours.chain(of_tunnels).collect()
 }
 
 /// Returns the static entry of a bridge that led a packet to another port than that of the

@@ -13,7 +13,7 @@ use svclab_model::plan::{Backend, Iptables, Plan, Route, RouteKind, RoutingActio
 use svclab_ruleset::input::Input;
 
 /// Returns the evidence of a kernel that has exactly the planned state.
-fn evidence(plan: &Plan) -> StageEvidence {
+pub(super) fn evidence(plan: &Plan) -> StageEvidence {
     let lab = LabState::new(plan, None);
     let mut evidence = StageEvidence::default();
     for namespace in &plan.namespaces {
@@ -31,7 +31,7 @@ fn evidence(plan: &Plan) -> StageEvidence {
 }
 
 /// A SYN to another node's pod, which the node sends into its tunnel.
-fn journey(to: &str, end: PathEnd) -> Journey {
+pub(super) fn journey(to: &str, end: PathEnd) -> Journey {
     let crossings = vec![
         crossing("veth-a", false),
         crossing("cni0", false),
@@ -71,12 +71,12 @@ fn found_after(change: impl FnOnce(&mut StageEvidence)) -> Vec<Deviation> {
     )
 }
 
-fn network(evidence: &mut StageEvidence) -> &mut NetworkState {
+pub(super) fn network(evidence: &mut StageEvidence) -> &mut NetworkState {
     let read = evidence.kernel_state.get_mut(NODE).unwrap();
     read.network.as_mut().unwrap()
 }
 
-fn link<'e>(evidence: &'e mut StageEvidence, name: &str) -> &'e mut LinkState {
+pub(super) fn link<'e>(evidence: &'e mut StageEvidence, name: &str) -> &'e mut LinkState {
     let read = evidence.kernel_state.get_mut(NODE).unwrap();
     read.links
         .iter_mut()

@@ -72,19 +72,31 @@ pub(crate) fn inner_transport(flight: &PacketPath, hop: &Hop) -> Transport {
 }
 
 impl RouteQuery<'_> {
-    /// Returns the lookup for the first packet of a probe.
-    pub(crate) fn of_probe(probe: &Probe) -> Self {
-        let destination = probe.target.socket().ip();
-        // Without a bound address, the kernel chooses the source after the lookup.
-        let unspecified = match destination {
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        };
+    /// Returns the lookup for a packet of the namespace itself, of any protocol. Without a bound
+    /// address, the kernel chooses the source after the lookup.
+    pub(crate) const fn unbound(destination: IpAddr) -> Self {
         Self {
-            source: probe.bind.unwrap_or(unspecified),
+            source: match destination {
+                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            },
             destination,
             mark: 0,
             ingress: "lo",
+            transport: Transport {
+                protocol: None,
+                source_port: 0,
+                destination_port: 0,
+            },
+        }
+    }
+
+    /// Returns the lookup for the first packet of a probe.
+    pub(crate) fn of_probe(probe: &Probe) -> Self {
+        let destination = probe.target.socket().ip();
+        let unbound = Self::unbound(destination);
+        Self {
+            source: probe.bind.unwrap_or(unbound.source),
             transport: Transport {
                 protocol: match probe.protocol {
                     ProbeProtocol::Tcp => Some(6),
@@ -95,6 +107,7 @@ impl RouteQuery<'_> {
                 source_port: probe.source_port_of(0).unwrap_or(0),
                 destination_port: probe.target.port,
             },
+            ..unbound
         }
     }
 }

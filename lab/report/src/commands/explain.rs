@@ -47,6 +47,21 @@ pub struct StageJourneys {
     /// Journeys of the connections of the stage, in the order in which they started. Packet numbers
     /// are indices, from 0, into the packets of the same stage of the evidence.
     pub connections: Vec<ExplainedJourney>,
+    /// Objects that differ from the lab and that no packet of a failing connection met. They can be
+    /// further causes: it is unknown what a packet would have met after its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmet: Vec<UnmetDifference>,
+}
+
+/// Object that differs from the lab and that no packet of a failing connection met.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnmetDifference {
+    /// Sentence that names the object.
+    pub sentence: String,
+    /// Object as data.
+    #[serde(flatten)]
+    pub fact: Fact,
 }
 
 impl StageJourneys {
@@ -56,6 +71,12 @@ impl StageJourneys {
         journeys: impl IntoIterator<Item = Journey>,
         explainer: &Explainer<'_>,
     ) -> Self {
+        let journeys: Vec<Journey> = journeys.into_iter().collect();
+        let unmet = explainer.unmet(&journeys);
+        let unmet = render_facts(&unmet).into_iter().zip(unmet);
+        let unmet = unmet
+            .map(|(sentence, fact)| UnmetDifference { sentence, fact })
+            .collect();
         let described = journeys.into_iter().map(|journey| {
             let facts = explainer.conclude(&journey);
             ExplainedJourney {
@@ -68,6 +89,7 @@ impl StageJourneys {
         Self {
             step: step.map(str::to_owned),
             connections: described.collect(),
+            unmet,
         }
     }
 

@@ -22,6 +22,9 @@ const FAINT: Style = Style::new().dimmed();
 /// Maximum width of sentences, in columns.
 const WIDTH: usize = 96;
 
+/// Maximum number of differences from the lab that are named if no packet met them.
+pub(crate) const MAX_UNMET: usize = 10;
+
 /// Start of a sentence in a list.
 const ITEM: &str = "  - ";
 
@@ -96,8 +99,9 @@ impl JourneyRenderer<'_> {
     /// printed once. Colours are escape sequences.
     #[must_use]
     pub fn render_journeys<'j>(&self, journeys: impl Iterator<Item = &'j Journey>) -> String {
+        let journeys: Vec<&Journey> = journeys.collect();
         let groups = group_journeys(
-            journeys,
+            journeys.iter().copied(),
             |journey| self.sentences(journey).join("\n"),
             |journey| self.explainer.is_failing(journey),
         );
@@ -108,7 +112,32 @@ impl JourneyRenderer<'_> {
             }
             self.push_journey(&mut text, journey, group_size);
         }
+        self.push_unmet(&mut text, journeys);
         text
+    }
+
+    /// Appends the objects that differ from the lab and that no packet of a failing connection met.
+    fn push_unmet(&self, text: &mut String, journeys: Vec<&Journey>) {
+        let sentences = render_facts(&self.explainer.unmet(journeys));
+        if sentences.is_empty() {
+            return;
+        }
+        let _ = writeln!(
+            text,
+            "\n{HEAD}differences that no packet of a failing connection is known to have met:{HEAD:#}"
+        );
+        let shown = if self.verbose { usize::MAX } else { MAX_UNMET };
+        for sentence in sentences.iter().take(shown) {
+            push_wrapped(text, ITEM, sentence, WIDTH);
+        }
+        if sentences.len() > shown {
+            let more = count(
+                sentences.len() - shown,
+                "more difference",
+                "more differences",
+            );
+            let _ = writeln!(text, "  {FAINT}and {more} (-v shows them){FAINT:#}");
+        }
     }
 
     fn sentences(&self, journey: &Journey) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use indexmap::IndexSet;
 use maud::{Markup, html};
 
 use super::fixes;
@@ -10,6 +11,7 @@ use crate::case_details::CaseDetails;
 use crate::formats::html::packets::connections::Connections;
 use crate::formats::html::run::row::breakable;
 use crate::results::CaseDocument;
+use crate::text::journey::MAX_UNMET;
 use crate::text::{count, list_first, render_seconds};
 use svclab_diagnostic::printable::printable;
 use svclab_runner::results::CaseStatus;
@@ -59,6 +61,7 @@ impl<'d> Answer<'d> {
             rerun: details.rerun.clone(),
             basis: basis
                 .map(|(title, lines)| (title, lines.to_vec()))
+                .chain(unmet_differences(details))
                 .collect(),
         }
     }
@@ -126,6 +129,23 @@ impl<'d> Answer<'d> {
             }
         }
     }
+}
+
+/// Returns the objects that differ from the lab and that no packet of failing connections met, with
+/// their title. `None` if there are none.
+fn unmet_differences(details: &CaseDetails) -> Option<(&'static str, Vec<String>)> {
+    let unmet = details.stages.iter().flat_map(|stage| &stage.unmet);
+    let sentences: IndexSet<&str> = unmet.map(|unmet| &*unmet.sentence).collect();
+    let shown = sentences.iter().take(MAX_UNMET);
+    let mut lines: Vec<String> = shown.map(|sentence| (*sentence).to_owned()).collect();
+    if sentences.len() > MAX_UNMET {
+        let more = sentences.len() - MAX_UNMET;
+        lines.push(format!(
+            "and {}",
+            count(more, "more difference", "more differences")
+        ));
+    }
+    (!lines.is_empty()).then_some(("Differs, not met", lines))
 }
 
 /// Describes the first failed expectation. Without one, describes the probe of the first

@@ -1,0 +1,48 @@
+//! Lists the objects that can be further causes: after the end of a packet, nothing is known.
+
+use super::{Cause, Explainer, Fact, Fault, RuleReference, deviates};
+use crate::deviation::unmet;
+use svclab_journey::journey::Journey;
+
+impl Explainer<'_> {
+    /// Returns the facts about objects that differ from the lab and that no packet of the failing
+    /// journeys met. Empty if all journeys succeeded.
+    #[must_use]
+    pub fn unmet<'j>(&self, journeys: impl IntoIterator<Item = &'j Journey>) -> Vec<Fact> {
+        let journeys = journeys.into_iter();
+        let failing: Vec<&Journey> = journeys
+            .filter(|journey| !journey.verdict.is_success())
+            .collect();
+        if failing.is_empty() {
+            return Vec::new();
+        }
+        let met = failing
+            .iter()
+            .flat_map(|journey| self.deviations(journey))
+            .collect();
+        let facts = failing
+            .iter()
+            .flat_map(|journey| self.packet_facts(journey));
+        let dropping: Vec<RuleReference> = facts.filter_map(untraced_rule).collect();
+        let found = unmet(&self.lab, &self.rules, &failing, &met).into_iter();
+        found
+            .filter(|(_, deviation)| !dropping.iter().any(|rule| rule.is_in(deviation)))
+            .map(deviates)
+            .collect()
+    }
+}
+
+/// Returns the rule that dropped a packet where the kernel does not trace packets.
+fn untraced_rule(fact: Fact) -> Option<RuleReference> {
+    match fact {
+        Fact::Lost {
+            cause:
+                Cause::Kernel {
+                    fault: Some(Fault::IngressRule { rule, .. }),
+                    ..
+                },
+            ..
+        } => Some(rule),
+        _ => None,
+    }
+}

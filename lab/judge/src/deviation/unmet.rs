@@ -1,0 +1,170 @@
+//! Finds the objects that differ from the lab and that no packet of a set of journeys met.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::rules::ObservedRules;
+use super::{Deviation, Found, links, network};
+use crate::state::route_lookup::RouteQuery;
+use crate::state::{LabState, NamespaceState};
+use svclab_journey::journey::Journey;
+
+/// Returns the objects that differ from the lab, except those of `met` and the rules that packets of
+/// the journeys matched.
+pub(crate) fn unmet(
+    lab: &LabState<'_>,
+    rules: &ObservedRules<'_>,
+    journeys: &[&Journey],
+    met: &Found,
+) -> Found {
+    let destinations = addresses(lab);
+    let mut found = Found::new();
+    for namespace in &lab.plan.namespaces {
+        let name = &namespace.name;
+        let (Some(planned), Some(observed)) = (lab.planned(name), lab.observed(name)) else {
+            continue;
+        };
+        let rules = rules.unmatched(name, journeys).into_iter();
+        let deviations = rules
+            .map(|difference| Deviation::Rules { difference })
+            .chain(routes(planned, observed, &destinations))
+            .chain(network::entries(planned, observed))
+            .chain(links::compare_all(planned, observed));
+        for deviation in deviations {
+            let is_known = |known: &Found| {
+                let mut known = known.iter();
+                known.any(|(own, other)| own == name && is_same(other, &deviation))
+            };
+            if !is_known(met) && !is_known(&found) {
+                found.push((name.clone(), deviation));
+            }
+        }
+    }
+    found
+}
+
+/// Whether two deviations have the same object. One route leads to many addresses.
+fn is_same(one: &Deviation, other: &Deviation) -> bool {
+    match (one, other) {
+        (
+            Deviation::Route { planned, observed },
+            Deviation::Route {
+                planned: other_planned,
+                observed: other_observed,
+            },
+        ) => {
+            planned.decision == other_planned.decision
+                && observed.decision == other_observed.decision
+        }
+        _ => one == other,
+    }
+}
+
+/// Returns the addresses of all interfaces of the lab.
+fn addresses(lab: &LabState<'_>) -> BTreeSet<IpAddr> {
+    let namespaces = lab.plan.namespaces.iter();
+    let links = namespaces.flat_map(|namespace| &namespace.links);
+    let addresses = links.flat_map(|link| &link.addresses);
+    addresses
+        .map(ipnetwork::IpNetwork::ip)
+        .filter(|address| !address.is_loopback())
+        .collect()
+}
+
+/// Compares the routes of packets that the namespace sends.
+fn routes<'n>(
+    planned: &'n NamespaceState,
+    observed: &'n NamespaceState,
+    destinations: &'n BTreeSet<IpAddr>,
+) -> impl Iterator<Item = Deviation> + 'n {
+    let queries = destinations.iter().copied().map(RouteQuery::unbound);
+    queries.filter_map(|query| network::route(planned, observed, query))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deviation::tests::{evidence, journey, link, network};
+    use crate::deviation::{InterfaceProperty, deviations};
+    use crate::fixture::{NODE, plan, route};
+    use svclab_journey::journey::PathEnd;
+    use svclab_model::evidence::StageEvidence;
+    use svclab_model::plan::{Route, RouteKind};
+
+    /// Returns what the journey did not meet after a change of the state.
+    fn unmet_after(change: impl FnOnce(&mut StageEvidence)) -> Vec<(String, Deviation)> {
+        let plan = plan();
+        let mut evidence = evidence(&plan);
+        change(&mut evidence);
+        let lab = LabState::new(&plan, Some(&evidence));
+        let rules = ObservedRules::new(&plan, &evidence);
+        let journey = journey("10.244.1.9", PathEnd::NotReceived);
+        let met = deviations(&lab, &rules, &journey, None);
+        unmet(&lab, &rules, &[&journey], &met)
+    }
+
+    #[test]
+    fn unmet_planned_state_has_none() {
+        assert_eq!(unmet_after(|_| {}), []);
+    }
+
+    #[test]
+    fn unmet_objects_that_a_packet_met_are_omitted() {
+        let found = unmet_after(|evidence| {
+            link(evidence, "flannel.1").mtu = 1000;
+            let is_tunnel = |route: &Route| route.dev == "flannel.1" && route.via.is_some();
+            network(evidence).routes.retain(|route| !is_tunnel(route));
+        });
+        assert_eq!(found, []);
+    }
+
+    #[test]
+    fn unmet_objects_of_other_ways_and_namespaces_are_found() {
+        let found = unmet_after(|evidence| {
+            link(evidence, "eth1").flags = 0;
+            let pod = evidence.kernel_state.get_mut("pod-b").unwrap();
+            pod.links[0].addresses.clear();
+        });
+        let found: Vec<(&str, &Deviation)> = found
+            .iter()
+            .map(|(name, deviation)| (&**name, deviation))
+            .collect();
+        assert!(
+            matches!(
+                found[..],
+                [
+                    (
+                        NODE,
+                        Deviation::Interface {
+                            property: InterfaceProperty::State,
+                            ..
+                        }
+                    ),
+                    (
+                        "pod-b",
+                        Deviation::Interface {
+                            property: InterfaceProperty::Address,
+                            ..
+                        }
+                    ),
+                ]
+            ),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn unmet_route_is_listed_unless_a_packet_met_it_with_another_address() {
+        let found_after = |text: &str| {
+            let blackhole = route(text, RouteKind::Blackhole, None);
+            unmet_after(|evidence| network(evidence).routes.push(blackhole))
+        };
+        let found = found_after("10.1.0.254/32");
+        assert!(
+            matches!(&found[..], [(name, Deviation::Route { .. })] if name == NODE),
+            "{found:?}"
+        );
+        // The addresses of the source of the journey and of another pod.
+        assert_eq!(found_after("10.244.0.2/31"), []);
+    }
+}
