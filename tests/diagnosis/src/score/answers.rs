@@ -170,7 +170,7 @@ pub(crate) fn why(document: &Value) -> Answer {
 }
 
 /// Reads the output of `svclab explain` or `svclab replay`: the conclusions on connections of
-/// failing probes.
+/// failing probes, and the differences that their packets did not meet.
 pub(crate) fn journeys(document: &Value, failing: &[String]) -> Answer {
     let case = match &document["case"] {
         Value::Object(_) => &document["case"],
@@ -195,6 +195,11 @@ pub(crate) fn journeys(document: &Value, failing: &[String]) -> Answer {
         .iter()
         .filter(|connection| !any_lost || is_lost(connection))
         .flat_map(|connection| list(connection, "conclusion"))
+        .chain(
+            list(case, "stages")
+                .flat_map(|stage| list(stage, "unmet"))
+                .map(|unmet| &unmet["sentence"]),
+        )
         .map(statement)
         .collect();
     statements.sort();
