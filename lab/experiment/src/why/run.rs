@@ -80,6 +80,9 @@ async fn examine_case(
         if !search.finding.is_healthy() {
             search.try_single().await?;
             if !search.finding.is_answered() {
+                search.try_combined().await?;
+            }
+            if !search.finding.is_answered() {
                 search.restore_jointly().await?;
             }
             if !search.finding.is_answered() {

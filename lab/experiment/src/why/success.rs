@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::ProposedChange;
-use super::finding::{ChangeResult, FailingProbe, Fix, ProbeCount};
+use super::finding::{ChangeResult, FailingProbe, Fix, ProbeCount, TypedCommand};
 use crate::statistics::repetitions;
 
 /// Maximum number of runs in which a fix has to succeed.
@@ -91,7 +91,7 @@ pub(super) fn worse_result(before: Option<ChangeResult>, mut now: ChangeResult) 
     now
 }
 
-/// Removes fixes that contain a smaller one: more changes, sysctls of more nodes, or a flag if a
+/// Removes fixes that contain a smaller one: more changes or commands, sysctls of more nodes, or a flag if a
 /// restart of kube-proxy suffices. Removes the restart itself if a change of single objects is a
 /// fix.
 pub(super) fn keep_minimal(fixes: &mut Vec<Fix>) {
@@ -103,7 +103,10 @@ pub(super) fn keep_minimal(fixes: &mut Vec<Fix>) {
                     .changes
                     .iter()
                     .all(|change| fix.changes.contains(change));
-            has_fewer || has_more_nodes(fix, smaller) || restart_suffices(fix, smaller)
+            has_fewer
+                || has_more_commands(fix, smaller)
+                || has_more_nodes(fix, smaller)
+                || restart_suffices(fix, smaller)
         })
     });
     let is_restart = |fix: &Fix| {
@@ -113,6 +116,17 @@ pub(super) fn keep_minimal(fixes: &mut Vec<Fix>) {
     if !fixes.iter().all(is_restart) {
         fixes.retain(|fix| !is_restart(fix));
     }
+}
+
+/// Whether the commands of a fix contain those of a smaller one. Changes of the same object have the
+/// same commands.
+fn has_more_commands(fix: &Fix, smaller: &Fix) -> bool {
+    let commands = |fix: &Fix| -> Vec<TypedCommand> {
+        let changes = fix.changes.iter();
+        changes.flat_map(|change| change.commands.clone()).collect()
+    };
+    let (all, few) = (commands(fix), commands(smaller));
+    !few.is_empty() && few.len() < all.len() && few.iter().all(|command| all.contains(command))
 }
 
 fn has_more_nodes(fix: &Fix, smaller: &Fix) -> bool {

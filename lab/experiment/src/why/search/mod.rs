@@ -1,7 +1,8 @@
-//! Searches the fixes of one case: runs the case unchanged, then with each change, then with the
-//! state that components write, then with pairs of changes.
+//! Searches the fixes of one case: runs the case unchanged, then with each change, then with pairs of
+//! those that helped, then with the state that components write, then with other pairs of changes.
 
 mod attempts;
+mod combined;
 mod narrowing;
 mod restorations;
 
