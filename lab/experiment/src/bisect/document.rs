@@ -41,8 +41,8 @@ pub struct Bisection {
     /// sides are dumps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub declared_by: Vec<DeclaredBy>,
-    /// Assumptions about bad without which it cannot be distinguished from good: next hops that do
-    /// not reply, of which the dump does not show whether they exist. Absent if there are none.
+    /// Assumptions about bad without which at least one of the causes is none: next hops that do not
+    /// reply, of which the dump does not show whether they exist. Absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub assumed: Vec<String>,
     /// Differences of the dumps that no trial includes, because svclab does not build them. Absent
@@ -63,6 +63,18 @@ impl Bisection {
     /// Returns all findings, in the order in which they were found.
     pub fn findings(&self) -> impl Iterator<Item = &SymptomFinding> {
         std::iter::once(&self.finding).chain(&self.further)
+    }
+
+    /// Whether the causes contain differences that are not causes in another bisection.
+    #[must_use]
+    pub fn names_more_than(&self, other: &Self) -> bool {
+        let known: Vec<&Difference> = other.causes().collect();
+        self.causes().any(|cause| !known.contains(&cause))
+    }
+
+    fn causes(&self) -> impl Iterator<Item = &Difference> {
+        self.findings()
+            .flat_map(|finding| finding.breaks.iter().chain(&finding.fixes).flatten())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Input of a search.
 
+use svclab_planner::replay::UnseenNextHop;
 use svclab_runner::run::dumps::DumpOverride;
 use svclab_runner::run::prepare::{PrepareOptions, Prepared, prepare};
 use svclab_runner::run::select::SelectedLab;
@@ -20,10 +21,31 @@ pub struct WhyRequest<'l> {
     pub wanted: Option<ProbeExpectation>,
 }
 
+/// Next hop of a node that is assumed not to reply.
+#[derive(Debug, Clone)]
+pub(super) struct SilentNextHop {
+    node: String,
+    hop: UnseenNextHop,
+}
+
+impl SilentNextHop {
+    pub(super) fn describe(&self) -> String {
+        self.hop.describe_silence(&self.node)
+    }
+
+    /// Describes the opposite assumption.
+    pub(super) fn describe_reply(&self) -> String {
+        self.hop.describe_reply(&self.node)
+    }
+}
+
 impl WhyRequest<'_> {
-    /// Returns the request for a case in which the next hops do not reply of which no dump shows
-    /// whether they exist, and sentences about them. `None` without such next hops.
-    pub(super) fn with_silent_next_hops(&self) -> Option<(Self, Vec<String>)> {
+    /// Returns the request for a case in which the selected next hops of nodes do not reply, of which
+    /// no dump shows whether they exist, and these next hops. `None` without such next hops.
+    pub(super) fn with_silent_next_hops(
+        &self,
+        is_selected: impl Fn(&str, &UnseenNextHop) -> bool,
+    ) -> Option<(Self, Vec<SilentNextHop>)> {
         let mut wishes = self.wishes.clone();
         let mut assumed = Vec::new();
         let replayed = self
@@ -33,9 +55,13 @@ impl WhyRequest<'_> {
             .zip(&self.prepared.dumps);
         for (report, (dump, lenient)) in replayed {
             let mut silent = dump.as_ref().clone();
-            for hop in report.unseen_next_hops() {
+            let hops = report.unseen_next_hops().into_iter();
+            for hop in hops.filter(|hop| is_selected(&report.node, hop)) {
                 silent.add_failed_neighbour(hop.address, &hop.interface);
-                assumed.push(hop.describe_silence(&report.node));
+                assumed.push(SilentNextHop {
+                    node: report.node.clone(),
+                    hop: hop.clone(),
+                });
             }
             let given = DumpOverride {
                 dump: silent,

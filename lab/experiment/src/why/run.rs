@@ -5,7 +5,7 @@ use futures_util::stream::{self, StreamExt as _};
 use super::case_labs::CaseLabs;
 use super::finding::Finding;
 use super::frozen::{has_manual_changes, state_programs};
-use super::request::WhyRequest;
+use super::request::{SilentNextHop, WhyRequest};
 use super::search::Search;
 use crate::Progress;
 use crate::bench::Bench;
@@ -46,6 +46,24 @@ pub async fn find_fixes(
     all.buffered(MAX_PARALLEL_CASES).collect().await
 }
 
+/// Searches until each failing probe has a fix.
+async fn complete(search: &mut Search<'_>) -> Result<(), RunError> {
+    search.try_single().await?;
+    if !search.finding.is_answered() {
+        search.try_combined().await?;
+    }
+    if !search.finding.is_answered() {
+        search.restore_jointly().await?;
+    }
+    if !search.finding.is_answered() {
+        search.try_rewrites().await?;
+    }
+    if !search.finding.is_answered() {
+        search.try_pairs().await?;
+    }
+    search.narrow_fixes().await
+}
+
 /// Examines a case on each kernel that the case requires.
 async fn examine_case(
     request: &WhyRequest<'_>,
@@ -65,33 +83,42 @@ async fn examine_case(
     };
     let mut findings = Vec::new();
     for pool in &kernels {
-        let silent;
+        let (silent, silent_foreign);
         let mut search = Search::start(request, CaseLabs { bench, pool }, report).await?;
         if search.finding.is_healthy() {
-            silent = request.with_silent_next_hops();
+            silent = request.with_silent_next_hops(|_, _| true);
             if let Some((request, assumed)) = &silent {
                 let mut other = Search::start(request, CaseLabs { bench, pool }, report).await?;
                 if !other.finding.is_healthy() {
-                    other.finding.assumed.clone_from(assumed);
+                    let assumed = assumed.iter().map(SilentNextHop::describe);
+                    other.finding.assumed = assumed.collect();
                     search = other;
                 }
             }
         }
         if !search.finding.is_healthy() {
-            search.try_single().await?;
-            if !search.finding.is_answered() {
-                search.try_combined().await?;
+            complete(&mut search).await?;
+        }
+        // Of the routes that components do not write, the next hop may not exist.
+        if !search.finding.is_healthy() && search.finding.assumed.is_empty() {
+            silent_foreign =
+                request.with_silent_next_hops(|node, hop| search.is_foreign(node, hop.address));
+            if let Some((request, assumed)) = &silent_foreign {
+                let mut other = Search::start(request, CaseLabs { bench, pool }, report).await?;
+                if !other.confirms(&search.finding).await? {
+                    complete(&mut other).await?;
+                    let is_better = other.finding.is_answered();
+                    let describe = if is_better {
+                        SilentNextHop::describe
+                    } else {
+                        SilentNextHop::describe_reply
+                    };
+                    if is_better {
+                        search = other;
+                    }
+                    search.finding.assumed = assumed.iter().map(describe).collect();
+                }
             }
-            if !search.finding.is_answered() {
-                search.restore_jointly().await?;
-            }
-            if !search.finding.is_answered() {
-                search.try_rewrites().await?;
-            }
-            if !search.finding.is_answered() {
-                search.try_pairs().await?;
-            }
-            search.narrow_fixes().await?;
         }
         findings.push(search.finding);
         // The next kernel cannot use these labs.

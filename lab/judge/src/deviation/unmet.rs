@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn unmet_route_is_listed_unless_a_packet_met_it_with_another_address() {
+    fn unmet_route_of_other_addresses_is_listed_once() {
         let found_after = |text: &str| {
             let blackhole = route(text, RouteKind::Blackhole, None);
             unmet_after(|evidence| network(evidence).routes.push(blackhole))

@@ -79,6 +79,12 @@ impl UnseenNextHop {
             "next hop {self} of {node} does not reply; the dump does not show whether it exists"
         )
     }
+
+    /// Describes the assumption that the next hop of a node replies.
+    #[must_use]
+    pub fn describe_reply(&self, node: &str) -> String {
+        format!("next hop {self} of {node} replies; the dump does not show whether it exists")
+    }
 }
 
 impl std::fmt::Display for UnseenNextHop {

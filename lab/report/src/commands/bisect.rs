@@ -41,7 +41,7 @@ pub fn render_text(found: &Bisection, width: TerminalWidth) -> String {
         text.push('\n');
     }
     if !found.assumed.is_empty() {
-        text.push_str("Assumed of bad, which else cannot be distinguished from good:\n");
+        text.push_str("Assumed of bad, for at least one of the causes:\n");
         for assumption in &found.assumed {
             push_wrapped(&mut text, "  - ", assumption, width.limit(WIDTH));
         }

@@ -8,6 +8,7 @@ mod restorations;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use futures_util::future::join_all;
 
@@ -207,6 +208,33 @@ impl<'a> Search<'a> {
             self.restorations = None;
         }
         Ok(())
+    }
+
+    /// Whether the components write no route of a node through a next hop. `false` if their state is
+    /// unknown.
+    pub(super) fn is_foreign(&self, node: &str, next_hop: IpAddr) -> bool {
+        let components = self.components.plan();
+        let namespace = components.and_then(|plan| plan.namespace(node));
+        namespace.is_some_and(|namespace| {
+            let mut routes = namespace.routes.iter();
+            !routes.any(|route| route.via == Some(next_hop))
+        })
+    }
+
+    /// Whether all fixes of another search of the case hold in this one.
+    pub(super) async fn confirms(&self, finding: &Finding) -> Result<bool, RunError> {
+        for failing in &finding.failing {
+            for fix in &failing.fixes {
+                let changes = fix.changes.iter().map(|described| described.change.clone());
+                let changes: Vec<ProposedChange> = changes.collect();
+                let evaluated = self.evaluate(&changes).await;
+                let (result, _) = evaluated.map_err(|error| to_run_error(&error))?;
+                if !result.is_fix_for(&failing.probe) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn collect_candidates(&mut self, evidence: &Evidence) {

@@ -30,12 +30,16 @@ pub(crate) fn bisect(arguments: &BisectArguments) -> CommandResult {
     let sides = load_sides(arguments)?;
     let [good, mut bad] = sides.cases;
     let mut found = run_interruptible(search(&sides.task, arguments))?;
-    if is_indistinguishable(&found)
-        && let Some(silent) = sides.if_silent
-    {
+    // Silent next hops can be the only cause, or one of several.
+    let is_explained = found.is_ok() || is_indistinguishable(&found);
+    if let Some(silent) = sides.if_silent.filter(|_| is_explained) {
         let (task, silent_bad) = *silent;
         let again = run_interruptible(search(&task, arguments))?;
-        if !is_indistinguishable(&again) {
+        let names_more = match (&found, &again) {
+            (Ok(found), Ok(again)) => again.names_more_than(found),
+            _ => !is_indistinguishable(&again) && found.is_err(),
+        };
+        if names_more {
             (found, bad) = (again, silent_bad);
         }
     }
