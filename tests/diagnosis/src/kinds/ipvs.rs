@@ -205,6 +205,14 @@ fn flushed(draw: &mut Draw<'_>) -> Drawn {
     let node = draw.client_node()?;
     let (set, entry) = pick_entry(draw, node, &[])?;
     let culprit = Culprit::entry(&node.name, &set, &entry).or_exact([&set, "empty"]);
+    // The entry that a packet needs may be another one.
+    let lost = node
+        .set_entries()
+        .into_iter()
+        .filter(|(own, _)| *own == set);
+    let culprit = lost.fold(culprit, |culprit, (set, entry)| {
+        culprit.or_exact([&set, &entry])
+    });
     Ok(commands(
         &node.name,
         &[format!("ipset flush {set}")],
