@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::rules::ObservedRules;
-use super::{Deviation, Found, links, network};
+use super::{Deviation, Found, InterfaceProperty, links, network};
 use crate::state::route_lookup::RouteQuery;
 use crate::state::{LabState, NamespaceState};
+use svclab_dump::{Difference, DumpLocation};
 use svclab_journey::journey::Journey;
+use svclab_model::evidence::LinkState;
+use svclab_model::plan::{LinkKind, Namespace};
+use svclab_planner::cluster::FABRIC;
 
 /// Returns the objects that differ from the lab, except those of `met` and the rules that packets of
 /// the journeys matched.
@@ -25,6 +29,10 @@ pub(crate) fn unmet(
             continue;
         };
         let rules = rules.unmatched(name, journeys).into_iter();
+        // The servers of a load balancer follow its health checks.
+        let is_server =
+            |difference: &Difference| matches!(difference.location, DumpLocation::Server { .. });
+        let rules = rules.filter(|difference| name != FABRIC || !is_server(difference));
         let deviations = rules
             .map(|difference| Deviation::Rules { difference })
             .chain(routes(planned, observed, &destinations))
@@ -35,12 +43,35 @@ pub(crate) fn unmet(
                 let mut known = known.iter();
                 known.any(|(own, other)| own == name && is_same(other, &deviation))
             };
-            if !is_known(met) && !is_known(&found) {
+            let is_new = !is_known(met) && !is_known(&found);
+            if is_new && !is_port_of_peer_down(lab, namespace, &deviation) {
                 found.push((name.clone(), deviation));
             }
         }
     }
     found
+}
+
+/// Whether a bridge port does not forward because the other end of its veth pair is down, as that of a
+/// pod that does not run.
+fn is_port_of_peer_down(lab: &LabState<'_>, namespace: &Namespace, deviation: &Deviation) -> bool {
+    let Deviation::Interface {
+        interface,
+        property: InterfaceProperty::PortState,
+        ..
+    } = deviation
+    else {
+        return false;
+    };
+    let mut links = namespace.links.iter();
+    let Some(LinkKind::Veth { namespace, peer }) = links
+        .find(|link| link.name == *interface)
+        .map(|link| &link.kind)
+    else {
+        return false;
+    };
+    let far = lab.observed(namespace).and_then(|far| far.link(peer));
+    !far.is_some_and(LinkState::is_up)
 }
 
 /// Whether two deviations have the same object. One route leads to many addresses.
@@ -84,8 +115,8 @@ fn routes<'n>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deviation::deviations;
     use crate::deviation::tests::{evidence, journey, link, network};
-    use crate::deviation::{InterfaceProperty, deviations};
     use crate::fixture::{NODE, plan, route};
     use svclab_journey::journey::PathEnd;
     use svclab_model::evidence::StageEvidence;
