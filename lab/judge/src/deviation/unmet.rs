@@ -11,7 +11,7 @@ use svclab_dump::{Difference, DumpLocation};
 use svclab_journey::journey::Journey;
 use svclab_model::evidence::LinkState;
 use svclab_model::plan::{LinkKind, Namespace};
-use svclab_planner::cluster::FABRIC;
+use svclab_planner::cluster::{FABRIC, INTERNET};
 
 /// Returns the objects that differ from the lab, except those of `met` and the rules that packets of
 /// the journeys matched.
@@ -29,10 +29,11 @@ pub(crate) fn unmet(
             continue;
         };
         let rules = rules.unmatched(name, journeys).into_iter();
+        let is_network = [FABRIC, INTERNET].contains(&&**name);
         // The servers of a load balancer follow its health checks.
         let is_server =
             |difference: &Difference| matches!(difference.location, DumpLocation::Server { .. });
-        let rules = rules.filter(|difference| name != FABRIC || !is_server(difference));
+        let rules = rules.filter(|difference| !(is_network && is_server(difference)));
         let deviations = rules
             .map(|difference| Deviation::Rules { difference })
             .chain(routes(planned, observed, &destinations))
