@@ -118,15 +118,20 @@ pub(super) fn keep_minimal(fixes: &mut Vec<Fix>) {
     }
 }
 
-/// Whether the commands of a fix contain those of a smaller one. Changes of the same object have the
-/// same commands.
+/// Whether the commands of a fix contain those of a smaller one: changes of the same object have the
+/// same commands. Both must be changes on nodes, because others have no commands.
 fn has_more_commands(fix: &Fix, smaller: &Fix) -> bool {
     let commands = |fix: &Fix| -> Vec<TypedCommand> {
         let changes = fix.changes.iter();
         changes.flat_map(|change| change.commands.clone()).collect()
     };
+    let is_on_node = |fix: &Fix| fix.changes.iter().all(|own| own.change.is_on_node());
     let (all, few) = (commands(fix), commands(smaller));
-    !few.is_empty() && few.len() < all.len() && few.iter().all(|command| all.contains(command))
+    is_on_node(fix)
+        && is_on_node(smaller)
+        && !few.is_empty()
+        && few.len() < all.len()
+        && few.iter().all(|command| all.contains(command))
 }
 
 fn has_more_nodes(fix: &Fix, smaller: &Fix) -> bool {

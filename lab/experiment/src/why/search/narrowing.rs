@@ -3,20 +3,27 @@
 use super::Search;
 use super::restorations::build;
 use crate::bisect::{Difference, DifferenceMask, Pair, TrialCache, TrialClass, narrow_fixes};
+use crate::why::change::ProposedChange;
+use crate::why::finding::ChangeResult;
 use svclab_runner::kernel::KernelError;
 use svclab_runner::results::RunError;
 use svclab_runner::run::prepare::Prepared;
 use svclab_runner::run::to_run_error;
 
+/// Results of trials, each with the differences that were as in bad and the number of its runs.
+type MaskResults = Vec<(DifferenceMask, ChangeResult, u32)>;
+
 impl Search<'_> {
-    /// Narrows down fixes that rewrite the state of a node. A fix stays as it is if narrowing
-    /// fails.
+    /// Narrows down fixes that rewrite the state of a node, and tries to restore only the objects that
+    /// are needed. A fix stays as it is if narrowing fails.
     pub(in crate::why) async fn narrow_fixes(&mut self) -> Result<(), RunError> {
         // A pair of plans does not contain steps.
         if self.prepared.plan.stages.len() > 1 {
             return Ok(());
         }
         let mut narrowed: Vec<(usize, usize, Vec<Difference>)> = Vec::new();
+        // A trial has results of all probes.
+        let mut known: Vec<(ProposedChange, MaskResults)> = Vec::new();
         let mut runs = 0;
         for (failing_index, failing) in self.finding.failing.iter().enumerate() {
             for (fix_index, fix) in failing.fixes.iter().enumerate() {
@@ -33,17 +40,37 @@ impl Search<'_> {
                 let Ok(pair) = Pair::new(&changed.plan, &self.prepared.plan) else {
                     continue;
                 };
-                let found = self.needed_differences(&pair, &changed, &failing.probe, &mut runs);
+                let index = known.iter().position(|(own, _)| own == change);
+                let index = index.unwrap_or_else(|| {
+                    known.push((change.clone(), Vec::new()));
+                    known.len() - 1
+                });
+                let results = &mut known[index].1;
+                let tried = results.len();
+                let found = self.needed_differences(&pair, &changed, &failing.probe, results);
                 let needed = found.await.map_err(|error| to_run_error(&error))?;
+                runs += results[tried..]
+                    .iter()
+                    .map(|(_, _, runs)| runs)
+                    .sum::<u32>();
                 let necessary = needed.into_iter().flatten().collect();
                 narrowed.push((failing_index, fix_index, necessary));
+            }
+        }
+        let mut restorations: Vec<Vec<ProposedChange>> = Vec::new();
+        for (_, _, necessary) in &narrowed {
+            let known = self.restorations.as_ref();
+            if let Some(changes) = known.and_then(|known| known.restoring(necessary))
+                && !restorations.contains(&changes)
+            {
+                restorations.push(changes);
             }
         }
         for (failing, fix, necessary) in narrowed {
             self.finding.failing[failing].fixes[fix].necessary = necessary;
         }
         self.finding.runs += runs;
-        Ok(())
+        self.try_all(restorations).await
     }
 
     /// Returns the differences of a pair that must be as in good so that all connections of the
@@ -53,10 +80,20 @@ impl Search<'_> {
         pair: &Pair,
         changed: &Prepared,
         probe: &str,
-        runs: &mut u32,
+        results: &mut MaskResults,
     ) -> Result<Vec<Vec<Difference>>, KernelError> {
-        let mut cache = TrialCache::new();
+        let class = |result: &ChangeResult| {
+            if result.is_fix_for(probe) {
+                TrialClass::Good
+            } else {
+                TrialClass::Bad
+            }
+        };
         loop {
+            let known = results.iter();
+            let cache: TrialCache = known
+                .map(|(mask, result, _)| (mask.clone(), class(result)))
+                .collect();
             let mask: DifferenceMask = match narrow_fixes(pair.len(), &cache) {
                 Ok(needed) => return Ok(pair.describe(&needed)),
                 Err(mask) => mask,
@@ -65,14 +102,8 @@ impl Search<'_> {
                 plan: build(pair, &changed.plan, &mask),
                 ..changed.clone()
             };
-            let (result, more) = self.evaluate_lab(&lab).await?;
-            *runs += more;
-            let class = if result.is_fix_for(probe) {
-                TrialClass::Good
-            } else {
-                TrialClass::Bad
-            };
-            cache.insert(mask, class);
+            let (result, runs) = self.evaluate_lab(&lab).await?;
+            results.push((mask, result, runs));
         }
     }
 }

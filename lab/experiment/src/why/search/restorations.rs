@@ -67,6 +67,21 @@ impl Restorations {
         })
     }
 
+    /// Returns the restorations of all these differences. `None` if an object cannot be restored.
+    pub(super) fn restoring(&self, differences: &[Difference]) -> Option<Vec<ProposedChange>> {
+        let mut chosen: Vec<ProposedChange> = Vec::new();
+        for difference in differences {
+            let mut groups = self.all.iter().map(|(_, group)| group);
+            let change = ProposedChange::Restore {
+                differences: groups.find(|group| group.contains(difference))?.clone(),
+            };
+            if !chosen.contains(&change) {
+                chosen.push(change);
+            }
+        }
+        (!chosen.is_empty()).then_some(chosen)
+    }
+
     /// Returns the restorations of those objects that the mask has as in good.
     fn changes(&self, mask: &DifferenceMask) -> Vec<ProposedChange> {
         let chosen = self.met.iter().zip(mask).filter(|(_, is_bad)| !**is_bad);
