@@ -32,7 +32,7 @@ const MAX_FURTHER: usize = 8;
 const FURTHER_TIME_FACTOR: u32 = 2;
 
 /// Time for all symptoms after the first, if the first took little time.
-const MIN_FURTHER_TIME: Duration = Duration::from_secs(30);
+const MIN_FURTHER_TIME: Duration = Duration::from_secs(90);
 
 /// Symptom with its differences, and what the search took.
 struct SearchResult {
