@@ -204,7 +204,9 @@ fn rule_table(draw: &mut Draw<'_>) -> Drawn {
         format!("ip route add default {default} table 100"),
         format!("ip rule add {selector} lookup 100 pref 500"),
     ];
-    let culprit = Culprit::routing_rule(&node.name, &selector, "100");
+    // Without the only route of its table, the rule has no effect.
+    let culprit =
+        Culprit::routing_rule(&node.name, &selector, "100").or_exact(["default", "table 100"]);
     Ok(commands(&node.name, &all, vec![culprit]))
 }
 
