@@ -60,7 +60,6 @@ pub struct UnmetDifference {
     /// Sentence that names the object.
     pub sentence: String,
     /// Object as data.
-    #[serde(flatten)]
     pub fact: Fact,
 }
 
