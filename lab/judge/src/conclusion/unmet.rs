@@ -1,7 +1,7 @@
 //! Lists the objects that can be further causes: after the end of a packet, nothing is known.
 
 use super::{Cause, Explainer, Fact, Fault, RuleReference, deviates};
-use crate::deviation::unmet;
+use crate::deviation::{contains, differences};
 use svclab_journey::journey::Journey;
 
 impl Explainer<'_> {
@@ -16,6 +16,10 @@ impl Explainer<'_> {
         if failing.is_empty() {
             return Vec::new();
         }
+        let mut found = differences(&self.lab, &self.rules, &failing);
+        if found.is_empty() {
+            return Vec::new();
+        }
         let met = failing
             .iter()
             .flat_map(|journey| self.deviations(journey))
@@ -24,11 +28,11 @@ impl Explainer<'_> {
             .iter()
             .flat_map(|journey| self.packet_facts(journey));
         let dropping: Vec<RuleReference> = facts.filter_map(untraced_rule).collect();
-        let found = unmet(&self.lab, &self.rules, &failing, &met).into_iter();
-        found
-            .filter(|(_, deviation)| !dropping.iter().any(|rule| rule.is_in(deviation)))
-            .map(deviates)
-            .collect()
+        found.retain(|deviation| {
+            let is_dropping = dropping.iter().any(|rule| rule.is_in(&deviation.1));
+            !is_dropping && !contains(&met, deviation)
+        });
+        found.into_iter().map(deviates).collect()
     }
 }
 

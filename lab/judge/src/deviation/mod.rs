@@ -23,7 +23,7 @@ use svclab_journey::journey::{Hop, Journey, PacketPath};
 use svclab_model::plan::Mac;
 
 pub(crate) use rules::ObservedRules;
-pub(crate) use unmet::unmet;
+pub(crate) use unmet::{contains, differences};
 
 /// Object that differs from the lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

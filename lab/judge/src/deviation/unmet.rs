@@ -3,23 +3,23 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
+
 use super::rules::ObservedRules;
 use super::{Deviation, Found, InterfaceProperty, links, network};
 use crate::state::route_lookup::RouteQuery;
 use crate::state::{LabState, NamespaceState};
 use svclab_dump::{Difference, DumpLocation};
 use svclab_journey::journey::Journey;
-use svclab_model::evidence::LinkState;
+use svclab_model::evidence::{LinkState, NetworkState};
 use svclab_model::plan::{LinkKind, Namespace};
 use svclab_planner::cluster::{FABRIC, INTERNET};
 
-/// Returns the objects that differ from the lab, except those of `met` and the rules that packets of
-/// the journeys matched.
-pub(crate) fn unmet(
+/// Returns the objects that differ from the lab, except rules that packets of the journeys matched.
+pub(crate) fn differences(
     lab: &LabState<'_>,
     rules: &ObservedRules<'_>,
     journeys: &[&Journey],
-    met: &Found,
 ) -> Found {
     let destinations = addresses(lab);
     let mut found = Found::new();
@@ -40,13 +40,10 @@ pub(crate) fn unmet(
             .chain(network::entries(planned, observed))
             .chain(links::compare_all(planned, observed));
         for deviation in deviations {
-            let is_known = |known: &Found| {
-                let mut known = known.iter();
-                known.any(|(own, other)| own == name && is_same(other, &deviation))
-            };
-            let is_new = !is_known(met) && !is_known(&found);
-            if is_new && !is_port_of_peer_down(lab, namespace, &deviation) {
-                found.push((name.clone(), deviation));
+            let deviation = (name.clone(), deviation);
+            if !contains(&found, &deviation) && !is_port_of_peer_down(lab, namespace, &deviation.1)
+            {
+                found.push(deviation);
             }
         }
     }
@@ -75,6 +72,12 @@ fn is_port_of_peer_down(lab: &LabState<'_>, namespace: &Namespace, deviation: &D
     !far.is_some_and(LinkState::is_up)
 }
 
+/// Whether deviations contain one with the same object.
+pub(crate) fn contains(known: &Found, (name, deviation): &(String, Deviation)) -> bool {
+    let mut known = known.iter();
+    known.any(|(own, other)| own == name && is_same(other, deviation))
+}
+
 /// Whether two deviations have the same object. One route leads to many addresses.
 fn is_same(one: &Deviation, other: &Deviation) -> bool {
     match (one, other) {
@@ -98,19 +101,33 @@ fn addresses(lab: &LabState<'_>) -> BTreeSet<IpAddr> {
     let links = namespaces.flat_map(|namespace| &namespace.links);
     let addresses = links.flat_map(|link| &link.addresses);
     addresses
-        .map(ipnetwork::IpNetwork::ip)
+        .map(IpNetwork::ip)
         .filter(|address| !address.is_loopback())
         .collect()
 }
 
-/// Compares the routes of packets that the namespace sends.
+/// Compares the routes of packets that the namespace sends to addresses whose routes may have changed.
 fn routes<'n>(
     planned: &'n NamespaceState,
     observed: &'n NamespaceState,
     destinations: &'n BTreeSet<IpAddr>,
 ) -> impl Iterator<Item = Deviation> + 'n {
-    let queries = destinations.iter().copied().map(RouteQuery::unbound);
-    queries.filter_map(|query| network::route(planned, observed, query))
+    let (ours, theirs) = (&planned.network, &observed.network);
+    let all_changed = ours.routing_rules != theirs.routing_rules
+        || ours.multipath_routes != theirs.multipath_routes;
+    let only = |some: &'n NetworkState, other: &'n NetworkState| {
+        let routes = some.routes.iter();
+        routes.filter(|route| !other.routes.contains(route))
+    };
+    let changed = only(ours, theirs).chain(only(theirs, ours));
+    let changed: Vec<IpNetwork> = changed.map(|route| route.to).collect();
+    let may_differ = move |address: &IpAddr| {
+        all_changed || changed.iter().any(|network| network.contains(*address))
+    };
+    let destinations = destinations.iter().copied().filter(may_differ);
+    destinations
+        .map(RouteQuery::unbound)
+        .filter_map(|query| network::route(planned, observed, query))
 }
 
 #[cfg(test)]
@@ -132,7 +149,9 @@ mod tests {
         let rules = ObservedRules::new(&plan, &evidence);
         let journey = journey("10.244.1.9", PathEnd::NotReceived);
         let met = deviations(&lab, &rules, &journey, None);
-        unmet(&lab, &rules, &[&journey], &met)
+        let mut found = differences(&lab, &rules, &[&journey]);
+        found.retain(|deviation| !contains(&met, deviation));
+        found
     }
 
     #[test]
