@@ -68,7 +68,9 @@ impl NodeDump {
         });
     }
 
-    fn is_next_hop(&self, address: IpAddr, dev: &str) -> bool {
+    /// Whether a route of the dump leads through a next hop.
+    #[must_use]
+    pub fn is_next_hop(&self, address: IpAddr, dev: &str) -> bool {
         let routes = self.routes.values().flatten();
         let mut hops =
             routes.flat_map(|route| std::iter::once(&route.attributes).chain(&route.hops));

@@ -33,8 +33,8 @@ pub struct Finding {
     pub untried_pairs: usize,
     /// State of nodes after manual commands of which no single object was changed.
     pub unread: Option<UnreadState>,
-    /// Assumptions without which no probe fails: next hops that do not reply, of which no dump shows
-    /// whether they exist.
+    /// Assumptions under which probes fail and fixes hold: whether next hops reply of which no dump
+    /// shows whether they exist.
     pub assumed: Vec<String>,
     /// Number of times that probes were run.
     pub runs: u32,

@@ -105,7 +105,7 @@ async fn examine_case(
                 request.with_silent_next_hops(|node, hop| search.is_foreign(node, hop.address));
             if let Some((request, assumed)) = &silent_foreign {
                 let mut other = Search::start(request, CaseLabs { bench, pool }, report).await?;
-                if !other.confirms(&search.finding).await? {
+                if other.fails_as(&search.finding) && !other.confirms(&search.finding).await? {
                     complete(&mut other).await?;
                     let is_better = other.finding.is_answered();
                     let describe = if is_better {

@@ -11,12 +11,12 @@ impl Explainer<'_> {
     pub fn unmet<'j>(&self, journeys: impl IntoIterator<Item = &'j Journey>) -> Vec<Fact> {
         let journeys = journeys.into_iter();
         let failing: Vec<&Journey> = journeys
-            .filter(|journey| !journey.verdict.is_success())
+            .filter(|journey| self.is_failing(journey))
             .collect();
-        if failing.is_empty() {
+        if failing.iter().all(|journey| journey.verdict.is_success()) {
             return Vec::new();
         }
-        let mut found = differences(&self.lab, &self.rules, &failing);
+        let mut found = differences(&self.lab, &self.rules);
         if found.is_empty() {
             return Vec::new();
         }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use crate::rule_match::PacketAtRule;
 use svclab_dump::{Difference, DumpChange, DumpLocation, NodeDump, Side, compare};
-use svclab_journey::journey::{Hop, Journey, PacketPath, RuleMatch};
+use svclab_journey::journey::{Hop, PacketPath, RuleMatch};
 use svclab_model::evidence::StageEvidence;
 use svclab_model::plan::{Backend, Namespace, Plan, VirtualServer};
 use svclab_ruleset::Family;
@@ -52,32 +52,12 @@ impl<'a> ObservedRules<'a> {
             .collect()
     }
 
-    /// Returns the differences of a namespace without the chains and tables in which packets of the
-    /// journeys matched. An additional object has no effect without its rules.
-    pub(super) fn unmatched(&self, namespace: &str, journeys: &[&Journey]) -> Vec<Difference> {
-        let packets = journeys.iter().flat_map(|journey| &journey.packets);
-        let hops = packets.flat_map(|packet| &packet.hops);
-        let hops = hops.filter(|hop| hop.namespace == namespace);
-        let matches: Vec<&RuleMatch> = hops.flat_map(|hop| &hop.matches).collect();
-        let is_matched = |difference: &Difference| {
-            let is_whole = match &difference.change {
-                DumpChange::Whole { only, .. } => *only == Side::First,
-                _ => false,
-            };
-            matches.iter().any(|step| match &difference.location {
-                DumpLocation::NftTable { table } => is_whole && step.table == *table,
-                DumpLocation::Chain { table, chain, .. } => {
-                    is_whole && step.table == *table && step.chain == *chain
-                }
-                _ => false,
-            })
-        };
+    /// Returns the differences of a namespace that have an effect.
+    pub(super) fn differences(&self, namespace: &str) -> impl Iterator<Item = &Difference> {
         let rules = self.namespace(namespace).into_iter();
         rules
             .flat_map(|rules| &rules.differences)
-            .filter(|difference| has_effect(&difference.change) && !is_matched(difference))
-            .cloned()
-            .collect()
+            .filter(|difference| has_effect(difference))
     }
 
     /// Returns the chains of the table of iptables in which a packet matched a rule. `None` if the
@@ -209,16 +189,16 @@ fn servers(all: &[VirtualServer]) -> ipvs::saved::Servers {
     ipvs::saved::parse(&Text::new(text), &mut Vec::new())
 }
 
-/// Whether a change has an effect of its own: an additional object has none without its items, except
-/// a policy that drops packets.
-fn has_effect(change: &DumpChange) -> bool {
-    match change {
+/// Whether a difference has an effect of its own: an additional object has none without its items,
+/// except a chain whose policy drops packets.
+fn has_effect(difference: &Difference) -> bool {
+    match &difference.change {
         DumpChange::Whole { only, .. } => *only == Side::First,
         DumpChange::Value { first, second, .. } => {
-            first.is_some()
-                || second
-                    .as_deref()
-                    .is_some_and(|value| value.eq_ignore_ascii_case("drop"))
+            let is_drop = |value: &String| value.eq_ignore_ascii_case("drop");
+            !matches!(difference.location, DumpLocation::Chain { .. })
+                || first.is_some()
+                || second.as_ref().is_some_and(is_drop)
         }
         _ => true,
     }

@@ -1,6 +1,6 @@
 //! Finds the objects that differ from the lab and that no packet of a set of journeys met.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -10,25 +10,21 @@ use super::{Deviation, Found, InterfaceProperty, links, network};
 use crate::state::route_lookup::RouteQuery;
 use crate::state::{LabState, NamespaceState};
 use svclab_dump::{Difference, DumpLocation};
-use svclab_journey::journey::Journey;
 use svclab_model::evidence::{LinkState, NetworkState};
-use svclab_model::plan::{LinkKind, Namespace};
+use svclab_model::plan::{LinkKind, Namespace, Route, RouteKind};
 use svclab_planner::cluster::{FABRIC, INTERNET};
 
-/// Returns the objects that differ from the lab, except rules that packets of the journeys matched.
-pub(crate) fn differences(
-    lab: &LabState<'_>,
-    rules: &ObservedRules<'_>,
-    journeys: &[&Journey],
-) -> Found {
+/// Returns the objects that differ from the lab.
+pub(crate) fn differences(lab: &LabState<'_>, rules: &ObservedRules<'_>) -> Found {
     let destinations = addresses(lab);
-    let mut found = Found::new();
+    let mut all = Found::new();
     for namespace in &lab.plan.namespaces {
+        let mut found = Found::new();
         let name = &namespace.name;
         let (Some(planned), Some(observed)) = (lab.planned(name), lab.observed(name)) else {
             continue;
         };
-        let rules = rules.unmatched(name, journeys).into_iter();
+        let rules = rules.differences(name).cloned();
         let is_network = [FABRIC, INTERNET].contains(&&**name);
         // The servers of a load balancer follow its health checks.
         let is_server =
@@ -46,8 +42,9 @@ pub(crate) fn differences(
                 found.push(deviation);
             }
         }
+        all.extend(found);
     }
-    found
+    all
 }
 
 /// Whether a bridge port does not forward because the other end of its veth pair is down, as that of a
@@ -113,14 +110,24 @@ fn routes<'n>(
     destinations: &'n BTreeSet<IpAddr>,
 ) -> impl Iterator<Item = Deviation> + 'n {
     let (ours, theirs) = (&planned.network, &observed.network);
-    let all_changed = ours.routing_rules != theirs.routing_rules
-        || ours.multipath_routes != theirs.multipath_routes;
-    let only = |some: &'n NetworkState, other: &'n NetworkState| {
-        let routes = some.routes.iter();
-        routes.filter(|route| !other.routes.contains(route))
-    };
-    let changed = only(ours, theirs).chain(only(theirs, ours));
-    let changed: Vec<IpNetwork> = changed.map(|route| route.to).collect();
+    // Both kernels and plans have their own order.
+    let have_same_rules = ours.routing_rules.len() == theirs.routing_rules.len()
+        && ours
+            .routing_rules
+            .iter()
+            .all(|rule| theirs.routing_rules.contains(rule));
+    let all_changed = !have_same_rules || ours.multipath_routes != theirs.multipath_routes;
+    let keys = |state: &NetworkState| -> HashSet<String> { state.routes.iter().map(key).collect() };
+    let (our_keys, their_keys) = (keys(ours), keys(theirs));
+    let removed = ours
+        .routes
+        .iter()
+        .filter(|route| !their_keys.contains(&key(route)));
+    let added = theirs
+        .routes
+        .iter()
+        .filter(|route| !our_keys.contains(&key(route)));
+    let changed: Vec<IpNetwork> = removed.chain(added).map(|route| route.to).collect();
     let may_differ = move |address: &IpAddr| {
         all_changed || changed.iter().any(|network| network.contains(*address))
     };
@@ -128,6 +135,20 @@ fn routes<'n>(
     destinations
         .map(RouteQuery::unbound)
         .filter_map(|query| network::route(planned, observed, query))
+}
+
+/// Returns a route without the values that the kernel chooses if they are not set.
+fn key(route: &Route) -> String {
+    let mut route = route.clone();
+    if route.kind == RouteKind::Local {
+        route.source = None;
+    }
+    // Of IPv6 routes (Linux v6.12, `include/uapi/linux/ipv6_route.h`, `IP6_RT_PRIO_USER` and
+    // `IP6_RT_PRIO_ADDRCONF`).
+    if route.to.is_ipv6() && matches!(route.metric, Some(256 | 1024)) {
+        route.metric = None;
+    }
+    format!("{route:?}")
 }
 
 #[cfg(test)]
@@ -138,7 +159,6 @@ mod tests {
     use crate::fixture::{NODE, plan, route};
     use svclab_journey::journey::PathEnd;
     use svclab_model::evidence::StageEvidence;
-    use svclab_model::plan::{Route, RouteKind};
 
     /// Returns what the journey did not meet after a change of the state.
     fn unmet_after(change: impl FnOnce(&mut StageEvidence)) -> Vec<(String, Deviation)> {
@@ -149,7 +169,7 @@ mod tests {
         let rules = ObservedRules::new(&plan, &evidence);
         let journey = journey("10.244.1.9", PathEnd::NotReceived);
         let met = deviations(&lab, &rules, &journey, None);
-        let mut found = differences(&lab, &rules, &[&journey]);
+        let mut found = differences(&lab, &rules);
         found.retain(|deviation| !contains(&met, deviation));
         found
     }

@@ -124,7 +124,7 @@ impl JourneyRenderer<'_> {
         }
         let _ = writeln!(
             text,
-            "\n{HEAD}differences that no packet of a failing connection is known to have met:{HEAD:#}"
+            "\n{HEAD}differences that no packet of these failing connections is known to have met:{HEAD:#}"
         );
         let shown = if self.verbose { usize::MAX } else { MAX_UNMET };
         for sentence in sentences.iter().take(shown) {

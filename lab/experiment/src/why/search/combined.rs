@@ -19,7 +19,8 @@ impl Search<'_> {
                 for second in &helpful[index + 1..] {
                     let pair = vec![(*first).clone(), (*second).clone()];
                     let is_one = first.replaces(second) || second.replaces(first);
-                    if !is_one && !pairs.contains(&pair) {
+                    let reversed = vec![(*second).clone(), (*first).clone()];
+                    if !is_one && !pairs.contains(&pair) && !pairs.contains(&reversed) {
                         pairs.push(pair);
                     }
                 }

@@ -16,7 +16,9 @@ use super::candidates::{Candidates, Failures, Met, candidates};
 use super::case_labs::CaseLabs;
 use super::change::{Origin, ProposedChange};
 use super::component_state::ComponentState;
-use super::finding::{ExpectedResult, FailingProbe, Finding, TypedCommand, UnreadState};
+use super::finding::{
+    ChangeResult, ExpectedResult, FailingProbe, Finding, TypedCommand, UnreadState,
+};
 use super::frozen::{freeze_manual_changes, partly_shown_nodes};
 use super::goals::Goals;
 use super::pairs::Pairs;
@@ -222,19 +224,36 @@ impl<'a> Search<'a> {
     }
 
     /// Whether all fixes of another search of the case hold in this one.
-    pub(super) async fn confirms(&self, finding: &Finding) -> Result<bool, RunError> {
+    pub(super) async fn confirms(&mut self, finding: &Finding) -> Result<bool, RunError> {
+        // A result has all probes.
+        let mut results: Vec<(Vec<ProposedChange>, ChangeResult)> = Vec::new();
         for failing in &finding.failing {
             for fix in &failing.fixes {
                 let changes = fix.changes.iter().map(|described| described.change.clone());
                 let changes: Vec<ProposedChange> = changes.collect();
-                let evaluated = self.evaluate(&changes).await;
-                let (result, _) = evaluated.map_err(|error| to_run_error(&error))?;
+                let known = results.iter().find(|(own, _)| *own == changes);
+                let result = if let Some((_, result)) = known {
+                    result.clone()
+                } else {
+                    let evaluated = self.evaluate(&changes).await;
+                    let (result, runs) = evaluated.map_err(|error| to_run_error(&error))?;
+                    self.finding.runs += runs;
+                    results.push((changes, result.clone()));
+                    result
+                };
                 if !result.is_fix_for(&failing.probe) {
                     return Ok(false);
                 }
             }
         }
         Ok(true)
+    }
+
+    /// Whether all failing probes of another search of the case fail in this one.
+    pub(super) fn fails_as(&self, finding: &Finding) -> bool {
+        let own = &self.finding.failing;
+        let mut others = finding.failing.iter();
+        others.all(|other| own.iter().any(|failing| failing.probe == other.probe))
     }
 
     fn collect_candidates(&mut self, evidence: &Evidence) {

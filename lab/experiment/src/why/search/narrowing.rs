@@ -4,7 +4,7 @@ use super::Search;
 use super::restorations::build;
 use crate::bisect::{Difference, DifferenceMask, Pair, TrialCache, TrialClass, narrow_fixes};
 use crate::why::change::ProposedChange;
-use crate::why::finding::ChangeResult;
+use crate::why::finding::{ChangeResult, DescribedChange};
 use svclab_runner::kernel::KernelError;
 use svclab_runner::results::RunError;
 use svclab_runner::run::prepare::Prepared;
@@ -58,8 +58,16 @@ impl Search<'_> {
             }
         }
         let mut restorations: Vec<Vec<ProposedChange>> = Vec::new();
-        for (_, _, necessary) in &narrowed {
-            let known = self.restorations.as_ref();
+        for (failing, fix, necessary) in &narrowed {
+            // A restart of a component repairs more than the objects of one probe.
+            let changes = &self.finding.failing[*failing].fixes[*fix].changes;
+            let is_undone = |own: &DescribedChange| {
+                matches!(own.change, ProposedChange::UndoManualChanges { .. })
+            };
+            let known = self
+                .restorations
+                .as_ref()
+                .filter(|_| changes.iter().all(is_undone));
             if let Some(changes) = known.and_then(|known| known.restoring(necessary))
                 && !restorations.contains(&changes)
             {

@@ -60,8 +60,8 @@ pub struct CaseFinding {
     /// is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unread: Option<UnreadState>,
-    /// Assumptions without which no probe fails: next hops that do not reply, of which no dump shows
-    /// whether they exist.
+    /// Assumptions under which probes fail and fixes hold: whether next hops reply of which no dump
+    /// shows whether they exist.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub assumed: Vec<String>,
     /// Number of times that probes were run.

@@ -34,9 +34,15 @@ pub(crate) fn bisect(arguments: &BisectArguments) -> CommandResult {
     let is_explained = found.is_ok() || is_indistinguishable(&found);
     if let Some(silent) = sides.if_silent.filter(|_| is_explained) {
         let (task, silent_bad) = *silent;
-        let again = run_interruptible(search(&task, arguments))?;
+        let again = run_interruptible(search(&task, arguments));
+        // An interruption of the second search must not cost the answer of the first.
+        let again = if found.is_ok() {
+            again.unwrap_or_else(Err)
+        } else {
+            again?
+        };
         let names_more = match (&found, &again) {
-            (Ok(found), Ok(again)) => again.names_more_than(found),
+            (Ok(found), Ok(again)) => again.names_more_than(found) && !found.names_more_than(again),
             _ => !is_indistinguishable(&again) && found.is_err(),
         };
         if names_more {

@@ -150,6 +150,8 @@ fn sides_of_dumps(
         .unseen_next_hops()
         .difference(&good.unseen_next_hops())
         .copied()
+        // Of a route that good has too, the neighbour was only removed since.
+        .filter(|hop| !good_dump.is_next_hop(hop.address, &hop.interface))
         .collect();
     let if_silent = if unseen.is_empty() {
         None

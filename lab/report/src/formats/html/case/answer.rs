@@ -135,7 +135,13 @@ impl<'d> Answer<'d> {
 /// their title. `None` if there are none.
 fn unmet_differences(details: &CaseDetails) -> Option<(&'static str, Vec<String>)> {
     let unmet = details.stages.iter().flat_map(|stage| &stage.unmet);
-    let sentences: IndexSet<&str> = unmet.map(|unmet| &*unmet.sentence).collect();
+    let connections = details.stages.iter().flat_map(|stage| &stage.connections);
+    // In one stage, but not in another one.
+    let met: HashSet<&str> = connections
+        .flat_map(|explained| explained.conclusion.iter().map(String::as_str))
+        .collect();
+    let sentences = unmet.map(|unmet| &*unmet.sentence);
+    let sentences: IndexSet<&str> = sentences.filter(|own| !met.contains(own)).collect();
     let shown = sentences.iter().take(MAX_UNMET);
     let mut lines: Vec<String> = shown.map(|sentence| (*sentence).to_owned()).collect();
     if sentences.len() > MAX_UNMET {
