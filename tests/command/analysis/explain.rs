@@ -33,6 +33,18 @@ fn explanation(output: &Output) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// The number of lost packets depends on how often the machine sent the SYN again.
+fn assert_by_counters(output: &Output) {
+    let filters = vec![
+        (r"increased by \d+", "increased by N"),
+        (r"packets: \d+", "packets: N"),
+        (r"ReversePathFilter \+\d+", "ReversePathFilter +N"),
+    ];
+    insta::with_settings!({filters => filters}, {
+        insta::assert_snapshot!("by_counters", explanation(output));
+    });
+}
+
 #[test]
 fn explain_stale_rule_case_names_rule_and_rp_filter() {
     let output = run(&["explain", "--kernel=host", MAX_WAIT_ARGUMENT, STALE]);
@@ -40,7 +52,7 @@ fn explain_stale_rule_case_names_rule_and_rp_filter() {
     if can_trace_drops() {
         insta::assert_snapshot!("by_the_kernel", explanation(&output));
     } else {
-        insta::assert_snapshot!("by_counters", explanation(&output));
+        assert_by_counters(&output);
     }
 }
 
@@ -75,7 +87,7 @@ fn explain_without_privileges_uses_counters() {
         .output()
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    insta::assert_snapshot!("by_counters", explanation(&output));
+    assert_by_counters(&output);
 }
 
 /// The third write-up: a node without local endpoint drops connections of its pods to the ingress's
