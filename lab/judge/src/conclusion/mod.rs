@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::address_book::AddressBook;
-use crate::deviation::{Deviation, Found, ObservedRules, deviations};
+use crate::deviation::{Deviation, ObservedRules, deviations};
 use crate::judge::probe::ProbeOutcome;
 use crate::state::LabState;
 use crate::state::route_lookup::RouteQuery;
@@ -114,17 +114,13 @@ impl<'a> Explainer<'a> {
     pub fn conclude(&self, journey: &Journey) -> Vec<Fact> {
         let mut facts = self.packet_facts(journey);
         if self.is_failing(journey) {
-            facts.extend(self.deviations(journey).into_iter().map(deviates));
+            let probe = self.book.probe(&journey.probe);
+            let unsent = probe.filter(|_| find_request(journey).is_none());
+            let unsent = unsent.map(RouteQuery::of_probe);
+            let found = deviations(&self.lab, &self.rules, journey, unsent);
+            facts.extend(found.into_iter().map(deviates));
         }
         facts
-    }
-
-    /// Returns what the packets of an attempt met and what differs from the lab.
-    fn deviations(&self, journey: &Journey) -> Found {
-        let probe = self.book.probe(&journey.probe);
-        let unsent = probe.filter(|_| find_request(journey).is_none());
-        let unsent = unsent.map(RouteQuery::of_probe);
-        deviations(&self.lab, &self.rules, journey, unsent)
     }
 
     /// Returns the facts about the way of a failing request to an endpoint of a service.

@@ -1,7 +1,7 @@
 //! Lists the objects that can be further causes: after the end of a packet, nothing is known.
 
 use super::{Cause, Explainer, Fact, Fault, RuleReference, deviates};
-use crate::deviation::{contains, differences};
+use crate::deviation::{Found, contains, differences};
 use svclab_journey::journey::Journey;
 
 impl Explainer<'_> {
@@ -20,14 +20,16 @@ impl Explainer<'_> {
         if found.is_empty() {
             return Vec::new();
         }
-        let met = failing
-            .iter()
-            .flat_map(|journey| self.deviations(journey))
-            .collect();
-        let facts = failing
-            .iter()
-            .flat_map(|journey| self.packet_facts(journey));
-        let dropping: Vec<RuleReference> = facts.filter_map(untraced_rule).collect();
+        let (mut met, mut dropping) = (Found::new(), Vec::new());
+        for fact in failing.iter().flat_map(|journey| self.conclude(journey)) {
+            match fact {
+                Fact::Deviates {
+                    namespace,
+                    deviation,
+                } => met.push((namespace, deviation)),
+                other => dropping.extend(untraced_rule(other)),
+            }
+        }
         found.retain(|deviation| {
             let is_dropping = dropping.iter().any(|rule| rule.is_in(&deviation.1));
             !is_dropping && !contains(&met, deviation)

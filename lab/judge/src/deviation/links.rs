@@ -18,43 +18,37 @@ pub(super) fn met(lab: &LabState<'_>, flight: &PacketPath, hop: &Hop) -> Vec<(St
         return Vec::new();
     };
     let names = interfaces(lab, planned, flight, hop);
-    let mut found: Vec<Deviation> = names
-        .iter()
-        .flat_map(|name| interface(planned, observed, name))
-        .collect();
-    found.extend(queues(observed, &names));
-    found.extend(sysctls(planned, observed, &names));
-    let own = found
-        .into_iter()
-        .map(|deviation| (hop.namespace.clone(), deviation));
+    let own = compare(planned, observed, &names).into_iter();
+    let own = own.map(|deviation| (hop.namespace.clone(), deviation));
     own.chain(peers(lab, hop, &names)).collect()
 }
 
 /// Returns the deviations of all interfaces of a namespace.
 pub(super) fn compare_all(planned: &NamespaceState, observed: &NamespaceState) -> Vec<Deviation> {
     let links = planned.links.iter().chain(&observed.links);
-    let names: BTreeSet<&str> = links.map(|link| &*link.name).collect();
-    let mut found: Vec<Deviation> = names
+    let names = links.map(|link| &*link.name).collect();
+    compare(planned, observed, &names)
+}
+
+/// Returns the deviations of some interfaces, with their queueing disciplines and sysctls.
+fn compare(
+    planned: &NamespaceState,
+    observed: &NamespaceState,
+    interfaces: &BTreeSet<&str>,
+) -> Vec<Deviation> {
+    let mut found: Vec<Deviation> = interfaces
         .iter()
         .flat_map(|name| interface(planned, observed, name))
         .collect();
-    found.extend(queues(observed, &names));
-    found.extend(sysctls(planned, observed, &names));
-    found
-}
-
-/// Returns the queueing disciplines of interfaces.
-fn queues(
-    observed: &NamespaceState,
-    interfaces: &BTreeSet<&str>,
-) -> impl Iterator<Item = Deviation> {
     let queues = observed.network.queues.iter();
     let queues = queues.filter(|queue| interfaces.contains(&*queue.interface));
-    queues.map(|queue| Deviation::Queue {
+    found.extend(queues.map(|queue| Deviation::Queue {
         interface: queue.interface.clone(),
         kind: queue.kind.clone(),
         dropped: queue.dropped,
-    })
+    }));
+    found.extend(sysctls(planned, observed, interfaces));
+    found
 }
 
 /// Returns the interfaces that a packet crossed, those that the routes and bridges of the lab select,

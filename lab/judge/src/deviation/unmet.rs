@@ -1,6 +1,6 @@
 //! Finds the objects that differ from the lab and that no packet of a set of journeys met.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -117,19 +117,15 @@ fn routes<'n>(
             .iter()
             .all(|rule| theirs.routing_rules.contains(rule));
     let all_changed = !have_same_rules || ours.multipath_routes != theirs.multipath_routes;
-    let keys = |state: &NetworkState| -> HashSet<String> { state.routes.iter().map(key).collect() };
-    let (our_keys, their_keys) = (keys(ours), keys(theirs));
-    let removed = ours
-        .routes
-        .iter()
-        .filter(|route| !their_keys.contains(&key(route)));
-    let added = theirs
-        .routes
-        .iter()
-        .filter(|route| !our_keys.contains(&key(route)));
-    let changed: Vec<IpNetwork> = removed.chain(added).map(|route| route.to).collect();
+    let by_key = |state: &NetworkState| -> HashMap<String, IpNetwork> {
+        let routes = state.routes.iter();
+        routes.map(|route| (key(route), route.to)).collect()
+    };
+    let (mut changed, mut added) = (by_key(ours), by_key(theirs));
+    added.retain(|key, _| changed.remove(key).is_none());
+    changed.extend(added);
     let may_differ = move |address: &IpAddr| {
-        all_changed || changed.iter().any(|network| network.contains(*address))
+        all_changed || changed.values().any(|network| network.contains(*address))
     };
     let destinations = destinations.iter().copied().filter(may_differ);
     destinations

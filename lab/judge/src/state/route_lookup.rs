@@ -74,7 +74,7 @@ pub(crate) fn inner_transport(flight: &PacketPath, hop: &Hop) -> Transport {
 impl RouteQuery<'_> {
     /// Returns the lookup for a packet of the namespace itself, of any protocol. Without a bound
     /// address, the kernel chooses the source after the lookup.
-    pub(crate) const fn unbound(destination: IpAddr) -> Self {
+    pub(crate) fn unbound(destination: IpAddr) -> Self {
         Self {
             source: match destination {
                 IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -83,11 +83,7 @@ impl RouteQuery<'_> {
             destination,
             mark: 0,
             ingress: "lo",
-            transport: Transport {
-                protocol: None,
-                source_port: 0,
-                destination_port: 0,
-            },
+            transport: Transport::default(),
         }
     }
 
