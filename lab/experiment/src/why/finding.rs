@@ -110,6 +110,11 @@ pub struct Fix {
     pub necessary: Vec<Difference>,
 }
 
+/// Returns the commands of changes.
+pub(super) fn typed_commands(changes: &[DescribedChange]) -> Vec<&TypedCommand> {
+    changes.iter().flat_map(|change| &change.commands).collect()
+}
+
 /// Change with its description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

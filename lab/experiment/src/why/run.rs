@@ -107,15 +107,12 @@ async fn examine_case(
                 let mut other = Search::start(request, CaseLabs { bench, pool }, report).await?;
                 if other.fails_as(&search.finding) && !other.confirms(&search.finding).await? {
                     complete(&mut other).await?;
-                    let is_better = other.finding.is_answered();
-                    let describe = if is_better {
+                    let describe = if other.finding.is_answered() {
+                        search = other;
                         SilentNextHop::describe
                     } else {
                         SilentNextHop::describe_reply
                     };
-                    if is_better {
-                        search = other;
-                    }
                     search.finding.assumed = assumed.iter().map(describe).collect();
                 }
             }

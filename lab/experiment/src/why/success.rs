@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::ProposedChange;
-use super::finding::{ChangeResult, FailingProbe, Fix, ProbeCount, TypedCommand};
+use super::finding::{ChangeResult, FailingProbe, Fix, ProbeCount, typed_commands};
 use crate::statistics::repetitions;
 
 /// Maximum number of runs in which a fix has to succeed.
@@ -91,9 +91,9 @@ pub(super) fn worse_result(before: Option<ChangeResult>, mut now: ChangeResult) 
     now
 }
 
-/// Removes fixes that contain a smaller one: more changes or commands, sysctls of more nodes, or a flag if a
-/// restart of kube-proxy suffices. Removes the restart itself if a change of single objects is a
-/// fix.
+/// Removes fixes that contain a smaller one: more changes or commands, sysctls of more nodes, or a
+/// flag if a restart of kube-proxy suffices. Removes the restart itself if a change of single objects
+/// is a fix.
 pub(super) fn keep_minimal(fixes: &mut Vec<Fix>) {
     let all = fixes.clone();
     fixes.retain(|fix| {
@@ -121,12 +121,8 @@ pub(super) fn keep_minimal(fixes: &mut Vec<Fix>) {
 /// Whether the commands of a fix contain those of a smaller one: changes of the same object have the
 /// same commands. Both must be changes on nodes, because others have no commands.
 fn has_more_commands(fix: &Fix, smaller: &Fix) -> bool {
-    let commands = |fix: &Fix| -> Vec<TypedCommand> {
-        let changes = fix.changes.iter();
-        changes.flat_map(|change| change.commands.clone()).collect()
-    };
     let is_on_node = |fix: &Fix| fix.changes.iter().all(|own| own.change.is_on_node());
-    let (all, few) = (commands(fix), commands(smaller));
+    let [all, few] = [fix, smaller].map(|fix| typed_commands(&fix.changes));
     is_on_node(fix)
         && is_on_node(smaller)
         && !few.is_empty()

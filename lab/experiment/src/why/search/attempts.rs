@@ -7,7 +7,9 @@ use super::Search;
 use crate::Progress;
 use crate::bench::{LabChoice, LabOrigin};
 use crate::why::change::{ChangeError, ProposedChange};
-use crate::why::finding::{ChangeResult, DescribedChange, Fix, TriedChanges, TypedCommand};
+use crate::why::finding::{
+    ChangeResult, DescribedChange, Fix, TriedChanges, TypedCommand, typed_commands,
+};
 use crate::why::success::{compare_counts, keep_minimal, worse_result};
 use svclab_planner::build::{regenerate_kube_proxy_rules, restart_flanneld};
 use svclab_planner::print::commands_between;
@@ -59,14 +61,8 @@ impl Search<'_> {
             for failing in &mut self.finding.failing {
                 // Changes of the same objects have the same commands.
                 let is_known = |fix: &Fix| {
-                    let commands = |changes: &[DescribedChange]| -> Vec<TypedCommand> {
-                        changes
-                            .iter()
-                            .flat_map(|change| change.commands.clone())
-                            .collect()
-                    };
-                    let known = commands(&fix.changes);
-                    !known.is_empty() && known == commands(&changes)
+                    let known = typed_commands(&fix.changes);
+                    !known.is_empty() && known == typed_commands(&changes)
                 };
                 if result.is_fix_for(&failing.probe) && !failing.fixes.iter().any(is_known) {
                     failing.fixes.push(Fix {

@@ -17,11 +17,11 @@ impl Search<'_> {
             let helpful = helpful_changes(probe, &self.finding.failing, &self.finding.tried);
             for (index, first) in helpful.iter().enumerate() {
                 for second in &helpful[index + 1..] {
-                    let pair = vec![(*first).clone(), (*second).clone()];
                     let is_one = first.replaces(second) || second.replaces(first);
-                    let reversed = vec![(*second).clone(), (*first).clone()];
-                    if !is_one && !pairs.contains(&pair) && !pairs.contains(&reversed) {
-                        pairs.push(pair);
+                    let mut known = pairs.iter();
+                    let is_known = known.any(|pair| pair.contains(first) && pair.contains(second));
+                    if !is_one && !is_known {
+                        pairs.push(vec![(*first).clone(), (*second).clone()]);
                     }
                 }
             }

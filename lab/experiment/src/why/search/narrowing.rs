@@ -1,8 +1,8 @@
 //! Narrows down fixes that rewrite the state of a node to the differences that are needed.
 
 use super::Search;
-use super::restorations::build;
-use crate::bisect::{Difference, DifferenceMask, Pair, TrialCache, TrialClass, narrow_fixes};
+use super::restorations::{build, trial_cache};
+use crate::bisect::{Difference, DifferenceMask, Pair, narrow_fixes};
 use crate::why::change::ProposedChange;
 use crate::why::finding::{ChangeResult, DescribedChange};
 use svclab_runner::kernel::KernelError;
@@ -90,18 +90,9 @@ impl Search<'_> {
         probe: &str,
         results: &mut MaskResults,
     ) -> Result<Vec<Vec<Difference>>, KernelError> {
-        let class = |result: &ChangeResult| {
-            if result.is_fix_for(probe) {
-                TrialClass::Good
-            } else {
-                TrialClass::Bad
-            }
-        };
         loop {
-            let known = results.iter();
-            let cache: TrialCache = known
-                .map(|(mask, result, _)| (mask.clone(), class(result)))
-                .collect();
+            let known = results.iter().map(|(mask, result, _)| (mask, result));
+            let cache = trial_cache(known, probe);
             let mask: DifferenceMask = match narrow_fixes(pair.len(), &cache) {
                 Ok(needed) => return Ok(pair.describe(&needed)),
                 Err(mask) => mask,

@@ -103,6 +103,23 @@ fn describe_groups(pair: &Pair) -> Vec<(usize, Vec<Difference>)> {
     indices.into_iter().zip(groups).collect()
 }
 
+/// Returns the results of trials for a probe: good is a fix.
+pub(super) fn trial_cache<'r>(
+    results: impl Iterator<Item = (&'r DifferenceMask, &'r ChangeResult)>,
+    probe: &str,
+) -> TrialCache {
+    let class = |result: &ChangeResult| {
+        if result.is_fix_for(probe) {
+            TrialClass::Good
+        } else {
+            TrialClass::Bad
+        }
+    };
+    results
+        .map(|(mask, result)| (mask.clone(), class(result)))
+        .collect()
+}
+
 /// Builds a plan of a pair, with the probes and the evidence of another plan.
 pub(super) fn build(pair: &Pair, plan: &Plan, mask: &DifferenceMask) -> Plan {
     let mut built = Plan {
@@ -181,8 +198,9 @@ impl Search<'_> {
     }
 
     /// Returns the restorations of objects that packets may have met after a change: behind a rule
-    /// that dropped them, for example. Also returns the number of runs. Empty if a lab with the changed state, built from the
-    /// comparison, does not fail, because each restored lab would then seem to be fixed.
+    /// that dropped them, for example. Also returns the number of runs. Empty if a lab with the changed
+    /// state, built from the comparison, does not fail, because each restored lab would then seem to be
+    /// fixed.
     pub(super) async fn restorations_after(
         &self,
         changed: &Prepared,
@@ -231,17 +249,8 @@ impl Search<'_> {
         let mut runs = 1;
         for probe in probes.iter().filter(|probe| all.is_fix_for(probe)) {
             let fix = loop {
-                let class = |result: &ChangeResult| {
-                    if result.is_fix_for(probe) {
-                        TrialClass::Good
-                    } else {
-                        TrialClass::Bad
-                    }
-                };
-                let known = results.iter();
-                let cache: TrialCache = known
-                    .map(|(mask, result)| (mask.clone(), class(result)))
-                    .collect();
+                let known = results.iter().map(|(mask, result)| (mask, result));
+                let cache = trial_cache(known, probe);
                 match narrow_fixes(count, &cache) {
                     Ok(fix) => break fix,
                     Err(mask) => {
