@@ -45,8 +45,8 @@ impl fmt::Display for RuleDifference {
 }
 
 /// Returns the differences of `second` from `first`. Counters, the order of tables and chains, and
-/// the notation of rules are ignored. An empty built-in chain with the policy ACCEPT is ignored
-/// too: whether it is printed depends on earlier use of the table.
+/// the notation of rules are ignored. A built-in chain that only one dump lists is compared with an
+/// empty one with the policy ACCEPT: whether it is printed depends on earlier use of the table.
 #[must_use]
 pub fn compare(first: &IptablesRules, second: &IptablesRules, order: Order) -> Vec<RuleDifference> {
     let (first_chains, second_chains) = (chains_by_name(first), chains_by_name(second));
@@ -58,10 +58,18 @@ pub fn compare(first: &IptablesRules, second: &IptablesRules, order: Order) -> V
     let mut differences = Vec::new();
     for (table, name) in names {
         let key = (table, name);
-        let changes = match (first_chains.get(&key), second_chains.get(&key)) {
+        let unused = table.built_in_chains().contains(&name).then(|| Chain {
+            name: name.to_owned(),
+            policy: Some("ACCEPT".to_owned()),
+            rules: Vec::new(),
+            line: 0,
+        });
+        let [first, second] = [&first_chains, &second_chains]
+            .map(|chains| chains.get(&key).copied().or(unused.as_ref()));
+        let changes = match (first, second) {
             (Some(a), Some(b)) => chain_changes(a, b, order),
-            (Some(a), None) => whole_chain_changes(table, a, Side::First),
-            (None, Some(b)) => whole_chain_changes(table, b, Side::Second),
+            (Some(a), None) => whole_chain_changes(a, Side::First),
+            (None, Some(b)) => whole_chain_changes(b, Side::Second),
             (None, None) => Vec::new(),
         };
         differences.extend(changes.into_iter().map(|change| RuleDifference {
@@ -84,13 +92,7 @@ fn chains_by_name(dump: &IptablesRules) -> BTreeMap<(Table, &str), &Chain> {
 }
 
 /// Returns the changes for a chain with its rules that only one dump has.
-fn whole_chain_changes(table: Table, chain: &Chain, only: Side) -> Vec<DumpChange> {
-    if chain.rules.is_empty()
-        && chain.policy.as_deref() == Some("ACCEPT")
-        && table.built_in_chains().contains(&chain.name.as_str())
-    {
-        return Vec::new();
-    }
+fn whole_chain_changes(chain: &Chain, only: Side) -> Vec<DumpChange> {
     let line = chain.line;
     let rules = chain.rules.iter().map(|rule| DumpChange::Item {
         only,
@@ -288,7 +290,8 @@ mod tests {
     fn compare_rules_reports_chains_and_policies() {
         let first = dump(&[A1]);
         let second = IptablesRules::parse(
-            "*nat\n:OUTPUT DROP [0:0]\n:PREROUTING ACCEPT [0:0]\n:MINE - [0:0]\nCOMMIT\n",
+            "*nat\n:OUTPUT DROP [0:0]\n:PREROUTING ACCEPT [0:0]\n:MINE - [0:0]\nCOMMIT\n\
+             *filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\nCOMMIT\n",
         )
         .unwrap();
         let differences: Vec<String> = compare(&first, &second, Order::Strict)
@@ -301,7 +304,8 @@ mod tests {
                 "nat KUBE-SERVICES: - whole object".to_owned(),
                 format!("nat KUBE-SERVICES: - {A1}"),
                 "nat MINE: + whole object".to_owned(),
-                "nat OUTPUT: ! policy: ACCEPT | DROP".to_owned()
+                "nat OUTPUT: ! policy: ACCEPT | DROP".to_owned(),
+                "filter FORWARD: ! policy: ACCEPT | DROP".to_owned()
             ]
         );
     }

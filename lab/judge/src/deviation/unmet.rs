@@ -19,7 +19,6 @@ pub(crate) fn differences(lab: &LabState<'_>, rules: &ObservedRules<'_>) -> Foun
     let destinations = addresses(lab);
     let mut all = Found::new();
     for namespace in &lab.plan.namespaces {
-        let mut found = Found::new();
         let name = &namespace.name;
         let (Some(planned), Some(observed)) = (lab.planned(name), lab.observed(name)) else {
             continue;
@@ -34,15 +33,9 @@ pub(crate) fn differences(lab: &LabState<'_>, rules: &ObservedRules<'_>) -> Foun
             .map(|difference| Deviation::Rules { difference })
             .chain(routes(planned, observed, &destinations))
             .chain(network::entries(planned, observed))
-            .chain(links::compare_all(planned, observed));
-        for deviation in deviations {
-            let deviation = (name.clone(), deviation);
-            if !contains(&found, &deviation) && !is_port_of_peer_down(lab, namespace, &deviation.1)
-            {
-                found.push(deviation);
-            }
-        }
-        all.extend(found);
+            .chain(links::compare_all(planned, observed))
+            .filter(|deviation| !is_port_of_peer_down(lab, namespace, deviation));
+        all.extend(deviations.map(|deviation| (name.clone(), deviation)));
     }
     all
 }
@@ -92,10 +85,11 @@ fn is_same(one: &Deviation, other: &Deviation) -> bool {
     }
 }
 
-/// Returns the addresses of all interfaces of the lab.
+/// Returns the addresses of all interfaces of the lab that send and receive packets.
 fn addresses(lab: &LabState<'_>) -> BTreeSet<IpAddr> {
     let namespaces = lab.plan.namespaces.iter();
     let links = namespaces.flat_map(|namespace| &namespace.links);
+    let links = links.filter(|link| !matches!(link.kind, LinkKind::Dummy));
     let addresses = links.flat_map(|link| &link.addresses);
     addresses
         .map(IpNetwork::ip)
@@ -104,11 +98,11 @@ fn addresses(lab: &LabState<'_>) -> BTreeSet<IpAddr> {
 }
 
 /// Compares the routes of packets that the namespace sends to addresses whose routes may have changed.
-fn routes<'n>(
-    planned: &'n NamespaceState,
-    observed: &'n NamespaceState,
-    destinations: &'n BTreeSet<IpAddr>,
-) -> impl Iterator<Item = Deviation> + 'n {
+fn routes(
+    planned: &NamespaceState,
+    observed: &NamespaceState,
+    destinations: &BTreeSet<IpAddr>,
+) -> Vec<Deviation> {
     let (ours, theirs) = (&planned.network, &observed.network);
     // Both kernels and plans have their own order.
     let have_same_rules = ours.routing_rules.len() == theirs.routing_rules.len()
@@ -117,20 +111,34 @@ fn routes<'n>(
             .iter()
             .all(|rule| theirs.routing_rules.contains(rule));
     let all_changed = !have_same_rules || ours.multipath_routes != theirs.multipath_routes;
-    let by_key = |state: &NetworkState| -> HashMap<String, IpNetwork> {
-        let routes = state.routes.iter();
-        routes.map(|route| (key(route), route.to)).collect()
-    };
     let (mut changed, mut added) = (by_key(ours), by_key(theirs));
     added.retain(|key, _| changed.remove(key).is_none());
     changed.extend(added);
-    let may_differ = move |address: &IpAddr| {
-        all_changed || changed.values().any(|network| network.contains(*address))
+    let may_differ = |address: &IpAddr| {
+        let mut changed = changed.values();
+        all_changed || changed.any(|route| route.to.contains(*address))
     };
-    let destinations = destinations.iter().copied().filter(may_differ);
-    destinations
-        .map(RouteQuery::unbound)
-        .filter_map(|query| network::route(planned, observed, query))
+    let to_interfaces = destinations.iter().copied().filter(may_differ);
+    let changed = changed.values();
+    let to_networks = changed
+        .filter(|route| route.kind != RouteKind::Local)
+        .map(|route| route.to.ip())
+        .filter(|address| !address.is_unspecified() && !address.is_multicast());
+    let destinations: BTreeSet<IpAddr> = to_interfaces.chain(to_networks).collect();
+    let mut found: Vec<Deviation> = Vec::new();
+    for query in destinations.into_iter().map(RouteQuery::unbound) {
+        if let Some(deviation) = network::route(planned, observed, query)
+            && !found.iter().any(|other| is_same(other, &deviation))
+        {
+            found.push(deviation);
+        }
+    }
+    found
+}
+
+fn by_key(state: &NetworkState) -> HashMap<String, &Route> {
+    let routes = state.routes.iter();
+    routes.map(|route| (key(route), route)).collect()
 }
 
 /// Returns a route without the values that the kernel chooses if they are not set.
@@ -231,6 +239,8 @@ mod tests {
             matches!(&found[..], [(name, Deviation::Route { .. })] if name == NODE),
             "{found:?}"
         );
+        // No interface of the lab has an address of this network.
+        assert_eq!(found_after("10.96.7.0/24").len(), 1);
         // The addresses of the source of the journey and of another pod.
         assert_eq!(found_after("10.244.0.2/31"), []);
     }

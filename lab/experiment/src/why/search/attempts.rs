@@ -21,12 +21,14 @@ use svclab_scenario::Case;
 
 impl Search<'_> {
     /// Tries each of these sets of changes, records the fixes, and reports the first fix of each
-    /// probe as soon as it is confirmed.
+    /// probe as soon as it is confirmed. A fix that may depend on a next hop is not reported: it is
+    /// tested again without the replies of the next hop.
     pub(super) async fn try_all(
         &mut self,
         attempts: Vec<Vec<ProposedChange>>,
     ) -> Result<(), RunError> {
         let search = &*self;
+        let is_last_test = !search.may_depend_on_next_hop();
         let trials = attempts.into_iter().enumerate();
         let trials = trials.map(|(index, changes)| async move {
             let result = search.evaluate(&changes).await;
@@ -40,7 +42,8 @@ impl Search<'_> {
             let described = search.describe(&changes);
             // A restart alone may be enough: see `keep_minimal`.
             let mut dumped = search.request.prepared.replaced_nodes();
-            let is_final = !dumped.any(|node| changes.iter().any(|change| change.restarts(node)));
+            let is_final = is_last_test
+                && !dumped.any(|node| changes.iter().any(|change| change.restarts(node)));
             for failing in &search.finding.failing {
                 let probe = &failing.probe;
                 if is_final && result.is_fix_for(probe) && reported.insert(probe.clone()) {

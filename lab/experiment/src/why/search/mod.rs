@@ -212,6 +212,15 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
+    /// Whether a node has a route that components do not write, through a next hop that may not exist.
+    fn may_depend_on_next_hop(&self) -> bool {
+        let mut reports = self.request.prepared.replay_reports.iter();
+        reports.any(|report| {
+            let mut hops = report.unseen_next_hops().into_iter();
+            hops.any(|hop| self.is_foreign(&report.node, hop.address))
+        })
+    }
+
     /// Whether the components write no route of a node through a next hop. `false` if their state is
     /// unknown.
     pub(super) fn is_foreign(&self, node: &str, next_hop: IpAddr) -> bool {
