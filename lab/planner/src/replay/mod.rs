@@ -75,7 +75,9 @@ pub fn replace_node(
         .iter()
         .any(|proxy| proxy.namespace == node)
     {
-        report.add_omitted("the real kube-proxy", "the rules come from the dump", "");
+        let reason =
+            "the rules come from the dump; after a change, svclab generates those of its version";
+        report.add_omitted("the real kube-proxy", reason, "");
     }
     plan.kube_proxies.retain(|proxy| proxy.namespace != node);
     plan.commands.retain(|typed| typed.namespace != node);

@@ -66,7 +66,8 @@ pub(super) fn find_node<'c, 'p>(
     found.ok_or_else(|| RestartError::NoNode(name.to_owned()))
 }
 
-/// Regenerates the kube-proxy rules of a node from the cluster.
+/// Regenerates the kube-proxy rules of a node from the cluster. For a real kube-proxy, these are the
+/// rules that svclab generates for its version.
 ///
 /// # Errors
 ///
@@ -77,9 +78,9 @@ pub fn regenerate_kube_proxy_rules(
     name: &str,
 ) -> Result<(), RestartError> {
     let (node, namespace) = find_node(plan, cluster, name)?;
-    let proxy = node
-        .generated_proxy()
-        .ok_or_else(|| RestartError::NoProxy(name.to_owned()))?;
+    let stated = node.kube_proxy.clone();
+    let mut proxy = stated.ok_or_else(|| RestartError::NoProxy(name.to_owned()))?;
+    proxy.binary = None;
     let nodes: Vec<_> = cluster
         .nodes
         .iter()
@@ -105,7 +106,7 @@ pub fn regenerate_kube_proxy_rules(
         interface_addresses: &addresses,
     };
     let backend = kube_proxy_backend(namespace).map_or(cluster.backend, |rules| rules.backend);
-    let mut generated = kube_proxy_plan(proxy, &objects, backend)?;
+    let mut generated = kube_proxy_plan(&proxy, &objects, backend)?;
     declare_kubelet_chain(&mut generated);
     let Some(generated) = generated.namespaces.into_iter().next() else {
         return Err(RestartError::NoNode(name.to_owned()));
