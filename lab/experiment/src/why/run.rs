@@ -105,7 +105,9 @@ async fn examine_case(
                 request.with_silent_next_hops(|node, hop| search.is_foreign(node, hop.address));
             if let Some((request, assumed)) = &silent_foreign {
                 let mut other = Search::start(request, CaseLabs { bench, pool }, report).await?;
-                if other.fails_as(&search.finding) && !other.confirms(&search.finding).await? {
+                let fails_as = other.fails_as(&search.finding);
+                let fails_more = other.finding.failing.len() > search.finding.failing.len();
+                if fails_as && (fails_more || !other.confirms(&search.finding).await?) {
                     complete(&mut other).await?;
                     let describe = if other.finding.is_answered() {
                         search = other;
