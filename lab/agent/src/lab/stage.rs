@@ -270,7 +270,7 @@ impl RunningLab {
                     let mut native =
                         saved_rules::read_nft(ns, &namespace.name, events, &saved).await;
                     if native.is_none() && is_traced(namespace) {
-                        native = saved_rules::read_device_tables(ns, namespace).await;
+                        native = saved_rules::read_foreign_tables(ns, namespace).await;
                     }
                     Ok::<_, Failure>((saved, native.map(|own| (namespace.name.clone(), own))))
                 });

@@ -1,10 +1,10 @@
-//! Reads the rules of a namespace from the kernel: those of the plan, and later rules of other
-//! programs in tables that packets matched.
+//! Reads the rules of a namespace from the kernel: those of the plan, and rules of other programs.
 //!
-//! Other tables are not read: reading a missing table of `ip_tables` creates it (Linux v6.12,
-//! `net/netfilter/x_tables.c`, `xt_find_table_lock`).
+//! Tables of `ip_tables` that do not exist are not read: reading a missing table creates it (Linux
+//! v6.12, `net/netfilter/x_tables.c`, `xt_find_table_lock`).
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use crate::net::netns::NetNs;
 use crate::program;
@@ -42,7 +42,13 @@ pub(crate) async fn read_iptables(
                 .filter(|met| met.namespace == plan.name)
                 .map(|met| met.table.as_str())
                 .filter(|table| Table::from_name(table).is_some());
-            let tables: BTreeSet<&str> = planned_tables.iter().copied().chain(added).collect();
+            let existing = match backend {
+                Backend::Legacy => legacy_tables(ns, ip),
+                Backend::Nft => Vec::new(),
+            };
+            let existing = existing.iter().map(String::as_str);
+            let planned = planned_tables.iter().copied();
+            let tables: BTreeSet<&str> = planned.chain(added).chain(existing).collect();
             if tables.is_empty() {
                 continue;
             }
@@ -62,6 +68,17 @@ pub(crate) async fn read_iptables(
     Ok(saved)
 }
 
+/// Returns the existing tables of `ip_tables`. The list is empty if it cannot be read.
+fn legacy_tables(ns: &NetNs, ip: u8) -> Vec<String> {
+    let file = match ip {
+        6 => "/proc/thread-self/net/ip6_tables_names",
+        _ => "/proc/thread-self/net/ip_tables_names",
+    };
+    let names = ns.enter(|| fs::read_to_string(file)).and_then(|read| read);
+    let names = names.unwrap_or_default();
+    names.lines().map(str::to_owned).collect()
+}
+
 async fn run_save(
     ns: &NetNs,
     name: &str,
@@ -70,8 +87,7 @@ async fn run_save(
     tables: &BTreeSet<&str>,
 ) -> Result<String, Failure> {
     let program = iptables_program(ip, backend, "save");
-    // Each table is selected by name. Only root in the initial user namespace may read the table
-    // list of iptables-legacy. iptables-nft prints all tables in one run.
+    // Each table of iptables-legacy is selected by name. iptables-nft prints all tables in one run.
     let runs: Vec<Vec<&str>> = match backend {
         Backend::Legacy => tables.iter().map(|table| vec!["-c", "-t", table]).collect(),
         Backend::Nft => vec![vec!["-c"]],
@@ -111,20 +127,35 @@ pub(crate) async fn read_nft(
     list_nft(ns, name, &["-a", "list", "ruleset"]).await
 }
 
-/// Returns the output of `nft list ruleset` if a namespace with rules has a table of the family
-/// `netdev`. Chains of such tables drop packets before the kernel traces them. Returns `None` if
-/// there is no such table, or if `nft` fails.
-pub(crate) async fn read_device_tables(ns: &NetNs, plan: &Namespace) -> Option<String> {
+/// Returns the output of `nft list ruleset` if a namespace with rules has a table that neither the
+/// plan nor iptables created: packets that are dropped before it do not match it, and chains of
+/// the family `netdev` drop packets before the kernel traces them. Returns `None` if there is no
+/// such table, or if `nft` fails.
+pub(crate) async fn read_foreign_tables(ns: &NetNs, plan: &Namespace) -> Option<String> {
     if plan.iptables.is_none() && plan.nft.is_empty() {
         return None;
     }
     // `nft` v1.0.6 reads all rules of the kernel to list tables, but not to list chains
     // (`evaluate_cache_list` in `src/cache.c`).
-    let chains = list_nft(ns, &plan.name, &["list", "chains", "netdev"]).await?;
-    if chains.trim().is_empty() {
-        return None;
-    }
+    let chains = list_nft(ns, &plan.name, &["list", "chains"]).await?;
+    let planned = plan.nft.state().map(|ruleset| &*ruleset.tables);
+    let planned = planned.unwrap_or_default();
+    let mut tables = chains.lines().filter_map(table_name);
+    tables.find(|(family, name)| {
+        let is_of_iptables = matches!(*family, "ip" | "ip6") && Table::from_name(name).is_some();
+        let is_planned = || {
+            let mut planned = planned.iter();
+            planned.any(|own| own.family.as_str() == *family && own.name == *name)
+        };
+        !is_of_iptables && !is_planned()
+    })?;
     list_nft(ns, &plan.name, &["-a", "list", "ruleset"]).await
+}
+
+/// Returns the family and name of a table from the first line of its listing.
+fn table_name(line: &str) -> Option<(&str, &str)> {
+    let name = line.strip_prefix("table ")?.strip_suffix(" {")?;
+    name.split_once(' ')
 }
 
 async fn list_nft(ns: &NetNs, name: &str, arguments: &[&str]) -> Option<String> {

@@ -10,6 +10,23 @@ use svclab_journey::journey::{Hop, PacketPath};
 use svclab_model::evidence::{KERNEL_DEFAULTS, LinkState};
 use svclab_model::plan::{Link, LinkKind, PortSettings, forwarding_switch};
 
+/// Sysctls that kube-proxy sets with its default flags (kubernetes v1.36, `NewProxier` of
+/// `pkg/proxy/iptables/proxier.go` and `pkg/proxy/ipvs/proxier.go`, and
+/// `pkg/proxy/apis/config/v1alpha1/defaults.go`).
+const KUBE_PROXY_SYSCTLS: [(&str, &str); 8] = [
+    ("net.ipv4.conf.all.route_localnet", "1"),
+    ("net.ipv4.conf.all.arp_ignore", "1"),
+    ("net.ipv4.conf.all.arp_announce", "2"),
+    ("net.ipv4.vs.conntrack", "1"),
+    ("net.ipv4.vs.expire_nodest_conn", "1"),
+    ("net.ipv4.vs.expire_quiescent_template", "1"),
+    (
+        "net.netfilter.nf_conntrack_tcp_timeout_established",
+        "86400",
+    ),
+    ("net.netfilter.nf_conntrack_tcp_timeout_close_wait", "3600"),
+];
+
 /// Returns the deviations that a packet met in one hop, with the namespace of each.
 pub(super) fn met(lab: &LabState<'_>, flight: &PacketPath, hop: &Hop) -> Vec<(String, Deviation)> {
     let (Some(planned), Some(observed)) =
@@ -240,6 +257,9 @@ fn sysctls(
     let changed: BTreeMap<&str, (String, &String)> = values
         .filter_map(|(name, value)| Some((name.as_str(), (expected(name)?, value))))
         .filter(|(_, (planned, value))| planned != *value)
+        .filter(|(name, (_, value))| {
+            !planned.has_real_proxy || !KUBE_PROXY_SYSCTLS.contains(&(name, value))
+        })
         .collect();
     let met = changed.iter().filter(|(name, _)| is_met(name));
     met.filter(|(name, (_, value))| !is_switched(name, value, &changed))

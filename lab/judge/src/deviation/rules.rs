@@ -150,9 +150,13 @@ fn observed(namespace: &Namespace, evidence: &StageEvidence) -> NodeDump {
         let text = Text::new(state.sets.as_str());
         dump.sets = Some(ipset::saved::parse(&text, &mut Vec::new()));
     }
-    if !namespace.nft.is_empty() {
-        dump.nft = nft::parse(&state.nft).ok().map(native_tables);
-    }
+    // Tables that the plan does not have are read if they exist.
+    let nft = if namespace.nft.is_empty() {
+        evidence.nft.get(&namespace.name)
+    } else {
+        Some(&state.nft)
+    };
+    dump.nft = nft.and_then(|text| Some(native_tables(nft::parse(text).ok()?)));
     if !namespace.ipvs.is_empty() {
         dump.servers = Some(servers(&state.ipvs));
     }
@@ -164,7 +168,7 @@ fn dumped_backend(namespace: &Namespace, backend: Backend) -> DumpedBackend {
     let mut planned = namespace.iptables_rules();
     let is_first = planned
         .next()
-        .is_none_or(|first| first.backend == Backend::Legacy);
+        .is_some_and(|first| first.backend == Backend::Legacy);
     match backend {
         Backend::Legacy if !is_first => DumpedBackend::Legacy,
         Backend::Nft if is_first && namespace.iptables.is_some() => DumpedBackend::Legacy,

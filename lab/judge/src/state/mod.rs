@@ -26,6 +26,8 @@ pub(crate) struct NamespaceState {
     pub(crate) nft: Ruleset,
     /// Number of connections that conntrack could not add during the stage.
     pub(crate) failed_inserts: u64,
+    /// Whether a real kube-proxy runs, which sets sysctls that are not planned.
+    pub(crate) has_real_proxy: bool,
 }
 
 impl NamespaceState {
@@ -65,7 +67,14 @@ impl<'a> LabState<'a> {
     /// Collects the state of a stage. A namespace that was not read back has the planned state.
     pub(crate) fn new(plan: &'a Plan, evidence: Option<&'a StageEvidence>) -> Self {
         let namespaces = plan.namespaces.iter();
-        let planned = namespaces.map(|namespace| (&*namespace.name, planned::planned(namespace)));
+        let planned = namespaces.map(|namespace| {
+            let mut proxies = plan.kube_proxies.iter();
+            let state = NamespaceState {
+                has_real_proxy: proxies.any(|proxy| proxy.namespace == namespace.name),
+                ..planned::planned(namespace)
+            };
+            (&*namespace.name, state)
+        });
         let planned: BTreeMap<&str, NamespaceState> = planned.collect();
         // A sysctl with its planned value is not read back.
         let sysctls = |name: &str, evidence: &StageEvidence| {
@@ -96,6 +105,9 @@ impl<'a> LabState<'a> {
                         .and_then(|counters| counters.get(FAILED_INSERTS))
                         .and_then(|growth| u64::try_from(*growth).ok())
                         .unwrap_or(0),
+                    has_real_proxy: planned
+                        .get(&**name)
+                        .is_some_and(|planned| planned.has_real_proxy),
                 };
                 Some((&**name, state))
             })

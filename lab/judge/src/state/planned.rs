@@ -12,7 +12,6 @@ use svclab_model::plan::{
     RoutingRule,
 };
 use svclab_ruleset::network::is_single;
-use svclab_ruleset::nft::Ruleset;
 
 /// Bytes that a VXLAN device adds to an IPv4 packet (Linux v6.12, `include/net/vxlan.h`,
 /// `VXLAN_HEADROOM`).
@@ -50,8 +49,7 @@ pub(super) fn planned(namespace: &Namespace) -> NamespaceState {
             .map(|sysctl| (sysctl.key.clone(), sysctl.value.clone()))
             .collect(),
         ipvs: namespace.ipvs.clone(),
-        nft: Ruleset::default(),
-        failed_inserts: 0,
+        ..NamespaceState::default()
     }
 }
 
