@@ -62,12 +62,20 @@ fn service(draw: &mut Draw<'_>, wanted: fn(&Value) -> bool) -> Result<Value, Str
     draw.pick(services.cloned().collect(), "such service")
 }
 
-/// Adds the addresses of a service, which are its only names in dumps of ipvs mode.
+/// Adds the addresses and node ports of a service, which are its only names in dumps of ipvs mode.
 fn or_addresses(fault: Fault, service: &Value) -> Fault {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
     let ingress = &service["status"]["loadBalancer"]["ingress"][0]["ip"];
     let addresses = [&service["spec"]["clusterIP"], ingress];
-    let addresses = addresses.into_iter().filter_map(Value::as_str);
-    fault.in_rules(&addresses.collect::<Vec<_>>())
+    let mut names: Vec<String> = addresses.into_iter().filter_map(text).collect();
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    names.extend(
+        ports
+            .filter_map(|port| port["nodePort"].as_u64())
+            .map(|port| port.to_string()),
+    );
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    fault.in_rules(&names)
 }
 
 /// Changes a field of a service. Answers may also name its rules by the service's name.

@@ -133,6 +133,12 @@ pub(crate) fn bisect(output: &Output) -> Answer {
         statements,
         notes: list(&document, "notTried").map(statement).collect(),
         trials: list(&document, "trials").count(),
+        // Dumps have rules, and no fields of objects.
+        form: if document["base"].is_null() {
+            Form::default()
+        } else {
+            Form::Differences
+        },
         ..Answer::default()
     }
 }
@@ -190,10 +196,13 @@ pub(crate) fn journeys(document: &Value, failing: &[String]) -> Answer {
             Some("connected" | "answered")
         )
     };
-    let any_lost = of_failing.iter().any(|connection| is_lost(connection));
+    let loses = |probe: &Value| {
+        let mut connections = of_failing.iter();
+        connections.any(|connection| connection["probe"] == *probe && is_lost(connection))
+    };
     let mut statements: Vec<String> = of_failing
         .iter()
-        .filter(|connection| !any_lost || is_lost(connection))
+        .filter(|connection| is_lost(connection) || !loses(&connection["probe"]))
         .flat_map(|connection| list(connection, "conclusion"))
         .chain(
             list(case, "stages")
