@@ -1,5 +1,7 @@
 //! Tests which objects of a packet's way differ from the lab.
 
+use std::time::Duration;
+
 use super::*;
 use crate::fixture::{NODE, crossing, mac, node, packet, plan, route, rule};
 use crate::state::LabState;
@@ -9,7 +11,9 @@ use svclab_model::evidence::{
     ForwardingEntry, LinkState, NeighbourEntry, NetworkState, Queue, SavedRules, StageEvidence,
     Verdict,
 };
-use svclab_model::plan::{Backend, Iptables, Plan, Route, RouteKind, RoutingAction, Sysctl};
+use svclab_model::plan::{
+    Backend, Iptables, Mode, Plan, RealProxy, Route, RouteKind, RoutingAction, SyncTarget, Sysctl,
+};
 use svclab_ruleset::input::Input;
 
 /// Returns the evidence of a kernel that has exactly the planned state.
@@ -87,6 +91,33 @@ pub(super) fn link<'e>(evidence: &'e mut StageEvidence, name: &str) -> &'e mut L
 #[test]
 fn deviations_planned_state_has_none() {
     assert_eq!(found_after(|_| {}), []);
+}
+
+#[test]
+fn deviations_sysctls_of_real_proxy_are_omitted() {
+    let found_with = |proxies: Vec<RealProxy>, value: &str| {
+        let mut plan = plan();
+        plan.kube_proxies = proxies;
+        let mut evidence = evidence(&plan);
+        let sysctls = evidence.sysctls.get_mut(NODE).unwrap();
+        let name = "net.netfilter.nf_conntrack_tcp_timeout_established";
+        sysctls.insert(name.to_owned(), value.to_owned());
+        let journey = journey("10.244.1.9", PathEnd::NotReceived);
+        found(&plan, &evidence, &journey).len()
+    };
+    let proxy = RealProxy {
+        namespace: NODE.to_owned(),
+        program: "/kube-proxy".to_owned(),
+        arguments: Vec::new(),
+        config: None,
+        mode: Mode::Iptables,
+        backend: Backend::Nft,
+        sync_target: SyncTarget::default(),
+        sync_timeout: Duration::from_secs(1),
+    };
+    assert_eq!(found_with(Vec::new(), "86400"), 1);
+    assert_eq!(found_with(vec![proxy.clone()], "86400"), 0);
+    assert_eq!(found_with(vec![proxy], "60"), 1);
 }
 
 #[test]

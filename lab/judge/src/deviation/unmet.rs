@@ -162,7 +162,8 @@ mod tests {
     use crate::deviation::tests::{evidence, journey, link, network};
     use crate::fixture::{NODE, plan, route};
     use svclab_journey::journey::PathEnd;
-    use svclab_model::evidence::StageEvidence;
+    use svclab_model::evidence::{SavedRules, StageEvidence};
+    use svclab_model::plan::Backend;
 
     /// Returns what the journey did not meet after a change of the state.
     fn unmet_after(change: impl FnOnce(&mut StageEvidence)) -> Vec<(String, Deviation)> {
@@ -225,6 +226,32 @@ mod tests {
                 ]
             ),
             "{found:?}"
+        );
+    }
+
+    #[test]
+    fn unmet_rules_of_foreign_tables_are_found() {
+        let found = unmet_after(|evidence| {
+            let table = "table inet hardening {\n\tchain input {\n\t\ttype filter hook input \
+                         priority filter; policy accept;\n\t\ttcp dport 80 drop\n\t}\n}\n";
+            evidence.nft.insert(NODE.to_owned(), table.to_owned());
+            evidence.rules.push(SavedRules {
+                namespace: NODE.to_owned(),
+                backend: Backend::Legacy,
+                ip_version: 4,
+                text: "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\nCOMMIT\n".to_owned(),
+            });
+        });
+        let found = found.iter().map(|(name, deviation)| match deviation {
+            Deviation::Rules { difference } => format!("{name} {difference}"),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(
+            found.collect::<Vec<String>>(),
+            [
+                "node-1 iptables-legacy filter FORWARD: ! policy: ACCEPT | DROP",
+                "node-1 nft inet hardening input: + tcp dport 80 drop",
+            ]
         );
     }
 
