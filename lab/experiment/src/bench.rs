@@ -237,6 +237,11 @@ impl RunningLab {
         if plan.namespaces.iter().any(remembers_packets) {
             return Ok(None);
         }
+        // Its rules are not part of a plan, and it keeps the objects that it has received.
+        let has_real_proxy = !plan.kube_proxies.is_empty() || !self.plan.kube_proxies.is_empty();
+        if has_real_proxy && !has_same_lab(&self.plan, plan) {
+            return Ok(None);
+        }
         let Ok(delta) = diff(&self.plan, plan) else {
             return Ok(None);
         };
@@ -272,6 +277,15 @@ impl RunningLab {
         }
         probing.await
     }
+}
+
+/// Whether two plans differ at most in what is recorded.
+fn has_same_lab(one: &Plan, other: &Plan) -> bool {
+    let recorded = Plan {
+        evidence: one.evidence.clone(),
+        ..other.clone()
+    };
+    *one == recorded
 }
 
 /// Matches, targets and statements whose limits, counts and entries only a new lab resets.
@@ -331,6 +345,20 @@ pub(crate) async fn probe_new_lab(
 mod tests {
     use super::*;
     use svclab_model::protocol::{Failure, FailureKind};
+
+    #[test]
+    fn plans_that_differ_in_objects_have_other_labs() {
+        let plan = Plan::default();
+        let changed = |change: fn(&mut Plan)| {
+            let mut other = plan.clone();
+            change(&mut other);
+            has_same_lab(&plan, &other)
+        };
+        assert!(changed(|_| {}));
+        assert!(changed(|plan| plan.evidence.trace.push("node-1".to_owned())));
+        assert!(!changed(|plan| plan.objects.push(serde_json::json!({}))));
+        assert!(!changed(|plan| plan.namespaces.push(Namespace::default())));
+    }
 
     #[test]
     fn only_changed_lab_is_replaced_after_failed_probes() {

@@ -55,15 +55,6 @@ pub(crate) fn difference<T: PartialEq + Clone>(items: &[T], known: &[T]) -> Vec<
     missing.cloned().collect()
 }
 
-/// Whether two plans differ at most in what is recorded.
-fn has_same_lab(one: &Plan, other: &Plan) -> bool {
-    let recording = Plan {
-        evidence: one.evidence.clone(),
-        ..other.clone()
-    };
-    *one == recording
-}
-
 /// Returns the delta from the first plan, which a running lab has, to the second.
 ///
 /// # Errors
@@ -83,13 +74,6 @@ pub fn diff(current: &Plan, wanted: &Plan) -> Result<Delta, RebuildRequired> {
             "`byHand` commands run on {}",
             typed.namespace
         )));
-    }
-    // Its rules are not part of a plan, and it keeps the objects that it has received.
-    let has_real_proxy = [current, wanted]
-        .iter()
-        .any(|plan| !plan.kube_proxies.is_empty());
-    if has_real_proxy && !has_same_lab(current, wanted) {
-        return Err(RebuildRequired::new("a real kube-proxy runs"));
     }
     let mut namespaces = Vec::new();
     for (old, new) in current.namespaces.iter().zip(&wanted.namespaces) {

@@ -1,12 +1,8 @@
 //! Tests which differences give a delta and which require a rebuild.
 
-use std::time::Duration;
-
 use super::*;
 use ipnetwork::IpNetwork;
-use svclab_model::plan::{
-    Backend, Link, LinkKind, Mac, Mode, PortSettings, RealProxy, SyncTarget, Sysctl,
-};
+use svclab_model::plan::{Link, LinkKind, Mac, PortSettings, Sysctl};
 
 fn plan() -> Plan {
     let link = |name: &str, addresses: &[&str]| Link {
@@ -66,31 +62,6 @@ fn addresses(texts: &[&str]) -> Vec<IpNetwork> {
 #[test]
 fn diff_same_plan_is_empty() {
     assert!(delta_of(|_| {}).unwrap().is_empty());
-}
-
-#[test]
-fn diff_lab_with_real_proxy_is_built_anew() {
-    let mut current = plan();
-    current.kube_proxies.push(RealProxy {
-        namespace: "node-1".to_owned(),
-        program: "/kube-proxy".to_owned(),
-        arguments: Vec::new(),
-        config: None,
-        mode: Mode::Ipvs,
-        backend: Backend::Nft,
-        sync_target: SyncTarget::default(),
-        sync_timeout: Duration::from_secs(1),
-    });
-    let changed = |change: &dyn Fn(&mut Plan)| {
-        let mut wanted = current.clone();
-        change(&mut wanted);
-        diff(&current, &wanted)
-    };
-    assert!(changed(&|_| {}).is_ok());
-    assert!(changed(&|plan| plan.evidence.trace.push("node-1".to_owned())).is_ok());
-    assert!(changed(&|plan| plan.objects.push(serde_json::json!({}))).is_err());
-    assert!(changed(&|plan| plan.namespaces[0].sysctls.clear()).is_err());
-    assert!(changed(&|plan| plan.kube_proxies.clear()).is_err());
 }
 
 #[test]
