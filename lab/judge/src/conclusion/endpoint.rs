@@ -271,10 +271,7 @@ impl Conclusion<'_> {
         };
         let cluster = self.book.cluster();
         let reason = |name: &str| {
-            let pod = cluster.pods.iter().find(|pod| {
-                let reference = pod.reference();
-                reference == name || reference.ends_with(&format!("/{name}"))
-            })?;
+            let pod = cluster.pods.iter().find(|pod| pod.is_named(name))?;
             let slices = cluster
                 .slices
                 .iter()

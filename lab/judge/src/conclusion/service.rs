@@ -81,6 +81,54 @@ impl Conclusion<'_> {
         .collect()
     }
 
+    /// Returns the properties of the requested service that exclude one of the endpoints with these
+    /// names: a policy if the endpoint is on another node than the request, and session affinity if
+    /// the service has other endpoints.
+    pub(super) fn excluding_policies(&self, endpoints: &[String]) -> Vec<Fact> {
+        let cluster = self.book.cluster();
+        let Some(called) = self.journey.addresses else {
+            return Vec::new();
+        };
+        let Some((service, _)) = self.service(called.destination, Kind::Other) else {
+            return Vec::new();
+        };
+        let pods = cluster.pods.iter();
+        let mut excluded = pods.filter(|pod| {
+            let mut names = endpoints.iter();
+            names.any(|name| pod.is_named(name))
+        });
+        let slices = cluster.slices.iter();
+        let slices = slices.filter(|slice| slice.belongs_to(service));
+        let has_others = slices.flat_map(|slice| &slice.endpoints).count() > 1;
+        let caller = &self.journey.from;
+        let calling_node = || {
+            let mut pods = cluster.pods.iter();
+            let pod = pods.find(|pod| pod.reference() == *caller);
+            let mut nodes = cluster.nodes.iter();
+            pod.map(|pod| pod.node)
+                .or_else(|| nodes.position(|node| node.name == *caller))
+        };
+        let called_node = || {
+            let mut nodes = cluster.nodes.iter();
+            nodes.position(|node| {
+                let mut own = node.addresses.iter();
+                own.any(|own| own.ip() == called.destination.ip())
+            })
+        };
+        let mut is_elsewhere =
+            |node: Option<usize>| node.is_some_and(|node| excluded.any(|pod| pod.node != node));
+        let mut policies = self.service_policies();
+        policies.retain(|fact| match fact {
+            Fact::LimitedEndpoints { policy, .. } => match policy {
+                ServicePolicy::InternalLocal => is_elsewhere(calling_node()),
+                ServicePolicy::ExternalLocal => is_elsewhere(called_node()),
+                ServicePolicy::ClientIp => has_others,
+            },
+            _ => false,
+        });
+        policies
+    }
+
     /// Returns the service with an address and port, and whether the address is a cluster IP.
     /// [`Kind::Other`] stands for any protocol.
     pub(super) fn service(&self, address: SocketAddr, kind: Kind) -> Option<(&Service, bool)> {

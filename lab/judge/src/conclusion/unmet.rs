@@ -1,12 +1,13 @@
 //! Lists the objects that can be further causes: after the end of a packet, nothing is known.
 
-use super::{Cause, Explainer, Fact, Fault, RuleReference, deviates};
+use super::{Cause, Conclusion, Explainer, Fact, Fault, RuleReference, deviates};
 use crate::deviation::{Found, contains, differences};
 use svclab_journey::journey::Journey;
 
 impl Explainer<'_> {
     /// Returns the facts about objects that differ from the lab and that no packet of the failing
-    /// journeys met. Empty if all journeys succeeded.
+    /// journeys met, and about properties of services that exclude expected endpoints. Empty if all
+    /// journeys succeeded.
     #[must_use]
     pub fn unmet<'j>(&self, journeys: impl IntoIterator<Item = &'j Journey>) -> Vec<Fact> {
         let journeys = journeys.into_iter();
@@ -17,29 +18,65 @@ impl Explainer<'_> {
             return Vec::new();
         }
         let mut found = differences(&self.lab, &self.rules);
-        if found.is_empty() {
+        let excluding = self.excluded_endpoints(&failing);
+        if found.is_empty() && excluding.is_empty() {
             return Vec::new();
         }
         let (mut met, mut dropping) = (Found::new(), Vec::new());
+        let mut known = Vec::new();
         for fact in failing.iter().flat_map(|journey| self.conclude(journey)) {
             match fact {
                 Fact::Deviates {
                     namespace,
                     deviation,
                 } => met.push((namespace, deviation)),
-                other => dropping.extend(untraced_rule(other)),
+                other => {
+                    dropping.extend(untraced_rule(&other));
+                    known.push(other);
+                }
             }
         }
         found.retain(|deviation| {
             let is_dropping = dropping.iter().any(|rule| rule.is_in(&deviation.1));
             !is_dropping && !contains(&met, deviation)
         });
-        found.into_iter().map(deviates).collect()
+        let excluding = excluding.into_iter().filter(|fact| !known.contains(fact));
+        found.into_iter().map(deviates).chain(excluding).collect()
+    }
+
+    /// Returns the properties of objects that exclude the expected endpoints of lost requests.
+    fn excluded_endpoints(&self, failing: &[&Journey]) -> Vec<Fact> {
+        let mut facts: Vec<Fact> = Vec::new();
+        let lost = failing
+            .iter()
+            .filter(|journey| !journey.verdict.is_success());
+        for journey in lost {
+            let Some(result) = self.unexpected.get(&journey.probe) else {
+                continue;
+            };
+            let conclusion = Conclusion {
+                journey,
+                book: &self.book,
+                lab: &self.lab,
+                evidence: self.evidence,
+            };
+            let missing = &result.missing_endpoints;
+            let of_journey = conclusion
+                .missing_endpoints(missing)
+                .into_iter()
+                .chain(conclusion.excluding_policies(missing));
+            for fact in of_journey {
+                if !facts.contains(&fact) {
+                    facts.push(fact);
+                }
+            }
+        }
+        facts
     }
 }
 
 /// Returns the rule that dropped a packet where the kernel does not trace packets.
-fn untraced_rule(fact: Fact) -> Option<RuleReference> {
+fn untraced_rule(fact: &Fact) -> Option<RuleReference> {
     match fact {
         Fact::Lost {
             cause:
@@ -48,7 +85,7 @@ fn untraced_rule(fact: Fact) -> Option<RuleReference> {
                     ..
                 },
             ..
-        } => Some(rule),
+        } => Some(rule.clone()),
         _ => None,
     }
 }

@@ -47,16 +47,17 @@ pub struct StageJourneys {
     /// Journeys of the connections of the stage, in the order in which they started. Packet numbers
     /// are indices, from 0, into the packets of the same stage of the evidence.
     pub connections: Vec<ExplainedJourney>,
-    /// Objects that differ from the lab and that no packet of a failing connection met. They can be
-    /// further causes: it is unknown what a packet would have met after its end.
+    /// Objects that differ from the lab and that no packet of a failing connection met, and
+    /// properties of services that exclude expected endpoints. They can be further causes: it is
+    /// unknown what a packet would have met after its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unmet: Vec<UnmetDifference>,
+    pub unmet: Vec<UnmetCause>,
 }
 
-/// Object that differs from the lab and that no packet of a failing connection met.
+/// Possible further cause that no packet of a failing connection met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct UnmetDifference {
+pub struct UnmetCause {
     /// Sentence that names the object.
     pub sentence: String,
     /// Object as data.
@@ -74,7 +75,7 @@ impl StageJourneys {
         let unmet = explainer.unmet(&journeys);
         let unmet = render_facts(&unmet).into_iter().zip(unmet);
         let unmet = unmet
-            .map(|(sentence, fact)| UnmetDifference { sentence, fact })
+            .map(|(sentence, fact)| UnmetCause { sentence, fact })
             .collect();
         let described = journeys.into_iter().map(|journey| {
             let facts = explainer.conclude(&journey);

@@ -116,7 +116,7 @@ impl JourneyRenderer<'_> {
         text
     }
 
-    /// Appends the objects that differ from the lab and that no packet of a failing connection met.
+    /// Appends the possible further causes that no packet of a failing connection met.
     fn push_unmet(&self, text: &mut String, journeys: Vec<&Journey>) {
         let sentences = render_facts(&self.explainer.unmet(journeys));
         if sentences.is_empty() {
@@ -124,18 +124,15 @@ impl JourneyRenderer<'_> {
         }
         let _ = writeln!(
             text,
-            "\n{HEAD}differences that no packet of these failing connections is known to have met:{HEAD:#}"
+            "\n{HEAD}possible further causes, which no packet of these failing connections is known to have \
+             met:{HEAD:#}"
         );
         let shown = if self.verbose { usize::MAX } else { MAX_UNMET };
         for sentence in sentences.iter().take(shown) {
             push_wrapped(text, ITEM, sentence, WIDTH);
         }
         if sentences.len() > shown {
-            let more = count(
-                sentences.len() - shown,
-                "more difference",
-                "more differences",
-            );
+            let more = count(sentences.len() - shown, "more cause", "more causes");
             let _ = writeln!(text, "  {FAINT}and {more} (-v shows them){FAINT:#}");
         }
     }

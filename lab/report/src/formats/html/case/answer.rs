@@ -61,7 +61,7 @@ impl<'d> Answer<'d> {
             rerun: details.rerun.clone(),
             basis: basis
                 .map(|(title, lines)| (title, lines.to_vec()))
-                .chain(unmet_differences(details))
+                .chain(unmet_causes(details))
                 .collect(),
         }
     }
@@ -131,9 +131,9 @@ impl<'d> Answer<'d> {
     }
 }
 
-/// Returns the objects that differ from the lab and that no packet of failing connections met, with
-/// their title. `None` if there are none.
-fn unmet_differences(details: &CaseDetails) -> Option<(&'static str, Vec<String>)> {
+/// Returns the possible further causes that no packet of failing connections met, with their title.
+/// `None` if there are none.
+fn unmet_causes(details: &CaseDetails) -> Option<(&'static str, Vec<String>)> {
     let unmet = details.stages.iter().flat_map(|stage| &stage.unmet);
     let connections = details.stages.iter().flat_map(|stage| &stage.connections);
     // In one stage, but not in another one.
@@ -146,12 +146,9 @@ fn unmet_differences(details: &CaseDetails) -> Option<(&'static str, Vec<String>
     let mut lines: Vec<String> = shown.map(|sentence| (*sentence).to_owned()).collect();
     if sentences.len() > MAX_UNMET {
         let more = sentences.len() - MAX_UNMET;
-        lines.push(format!(
-            "and {}",
-            count(more, "more difference", "more differences")
-        ));
+        lines.push(format!("and {}", count(more, "more cause", "more causes")));
     }
-    (!lines.is_empty()).then_some(("Differs, not met", lines))
+    (!lines.is_empty()).then_some(("Not met by packets", lines))
 }
 
 /// Describes the first failed expectation. Without one, describes the probe of the first
