@@ -355,7 +355,10 @@ mod tests {
             has_same_lab(&plan, &other)
         };
         assert!(changed(|_| {}));
-        assert!(changed(|plan| plan.evidence.trace.push("node-1".to_owned())));
+        assert!(changed(|plan| plan
+            .evidence
+            .trace
+            .push("node-1".to_owned())));
         assert!(!changed(|plan| plan.objects.push(serde_json::json!({}))));
         assert!(!changed(|plan| plan.namespaces.push(Namespace::default())));
     }

@@ -83,7 +83,7 @@ impl Conclusion<'_> {
 
     /// Returns the properties of the requested service that exclude one of the endpoints with these
     /// names: a policy if the endpoint is on another node than the request, and session affinity if
-    /// the service has other endpoints.
+    /// another endpoint of the service was reached.
     pub(super) fn excluding_policies(&self, endpoints: &[String]) -> Vec<Fact> {
         let cluster = self.book.cluster();
         let Some(called) = self.journey.addresses else {
@@ -99,7 +99,7 @@ impl Conclusion<'_> {
         });
         let slices = cluster.slices.iter();
         let slices = slices.filter(|slice| slice.belongs_to(service));
-        let has_others = slices.flat_map(|slice| &slice.endpoints).count() > 1;
+        let all = slices.flat_map(|slice| &slice.endpoints).count();
         let caller = &self.journey.from;
         let calling_node = || {
             let mut pods = cluster.pods.iter();
@@ -122,7 +122,7 @@ impl Conclusion<'_> {
             Fact::LimitedEndpoints { policy, .. } => match policy {
                 ServicePolicy::InternalLocal => is_elsewhere(calling_node()),
                 ServicePolicy::ExternalLocal => is_elsewhere(called_node()),
-                ServicePolicy::ClientIp => has_others,
+                ServicePolicy::ClientIp => (1..all).contains(&endpoints.len()),
             },
             _ => false,
         });
