@@ -263,6 +263,39 @@ fn explain_json_format_matches_schema() {
     assert_eq!(names, ["node-1", "fabric", "node-2"]);
 }
 
+/// After a drop, nothing shows what a packet would have met.
+#[test]
+fn explain_lists_causes_that_no_packet_met() {
+    let ready = "status: {podIP: 10.244.1.10}";
+    assert!(LAB.contains(ready));
+    let lab = LAB
+        .replace(
+            "leftovers: {iptables: []}",
+            "byHand:\n        commands:\n        - iptables -t raw -I PREROUTING -p tcp -j DROP\n        \
+             - iptables-legacy -A INPUT -p tcp --dport 9 -j DROP\n        \
+             - nft add table inet hardening\n        \
+             - nft add chain inet hardening late",
+        )
+        .replace(
+            ready,
+            "status: {podIP: 10.244.1.10, conditions: [{type: Ready, status: \"False\"}]}",
+        );
+    let (_directory, path) = write_lab(lab);
+    let case = format!("{}/policy=Cluster", path.display());
+    let text = stdout(&run(&["explain", &case]));
+    let (_, further) = text.split_once("possible further causes").unwrap();
+    let words: Vec<&str> = further.split_whitespace().collect();
+    let further = words.join(" ");
+    for cause in [
+        "node-1 differs from the lab: filter INPUT of iptables-legacy has the additional rule \
+         `-p tcp -m tcp --dport 9 -j DROP`",
+        "pod/default/web is no endpoint of service default/web: its condition `Ready` is false",
+    ] {
+        assert!(further.contains(cause), "{text}");
+    }
+    assert!(!further.contains("hardening"), "{text}");
+}
+
 #[test]
 fn explain_unknown_probe_is_refused() {
     let (_directory, path) = write_lab(LAB);
