@@ -7,6 +7,7 @@ use ipnetwork::IpNetwork;
 
 use super::service_reasons::{MissingEndpointReason, NoEndpointReason, NodePortGap, ServicePolicy};
 use super::{Conclusion, Fact};
+use crate::judge::probe::is_name_suffix;
 use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, RuleMatch};
 use svclab_planner::cluster::{FABRIC, Node};
 use svclab_rules::kube_proxy::Mode;
@@ -271,7 +272,10 @@ impl Conclusion<'_> {
         };
         let cluster = self.book.cluster();
         let reason = |name: &str| {
-            let pod = cluster.pods.iter().find(|pod| pod.is_named(name))?;
+            let pod = cluster
+                .pods
+                .iter()
+                .find(|pod| is_name_suffix(&pod.reference(), name))?;
             let slices = cluster
                 .slices
                 .iter()

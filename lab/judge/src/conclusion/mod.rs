@@ -149,14 +149,18 @@ impl<'a> Explainer<'a> {
         facts
     }
 
-    /// Returns the facts about the request and the reply.
-    fn packet_facts(&self, journey: &Journey) -> Vec<Fact> {
-        let conclusion = Conclusion {
+    fn conclusion<'c>(&'c self, journey: &'c Journey) -> Conclusion<'c> {
+        Conclusion {
             journey,
             book: &self.book,
             lab: &self.lab,
             evidence: self.evidence,
-        };
+        }
+    }
+
+    /// Returns the facts about the request and the reply.
+    fn packet_facts(&self, journey: &Journey) -> Vec<Fact> {
+        let conclusion = self.conclusion(journey);
         let Some(request) = find_request(journey) else {
             return vec![conclusion.unsent()];
         };

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::rules::{RuleReference, marking_jump};
 use super::service_reasons::{MasqueradeOption, ServicePolicy, UntranslatedReason};
 use super::{Conclusion, Fact, KeptSourceReason};
+use crate::judge::probe::is_name_suffix;
 use svclab_journey::journey::{Hop, Kind, PacketPath, PathEnd, Rewrite, RuleMatch};
 use svclab_model::evidence::ConntrackEntry;
 use svclab_model::plan::NFTABLES_TABLE;
@@ -94,19 +95,20 @@ impl Conclusion<'_> {
         };
         let pods = cluster.pods.iter();
         let mut excluded = pods.filter(|pod| {
+            let reference = pod.reference();
             let mut names = endpoints.iter();
-            names.any(|name| pod.is_named(name))
+            names.any(|name| is_name_suffix(&reference, name))
         });
         let slices = cluster.slices.iter();
         let slices = slices.filter(|slice| slice.belongs_to(service));
         let all = slices.flat_map(|slice| &slice.endpoints).count();
-        let caller = &self.journey.from;
+        let from = &self.journey.from;
         let calling_node = || {
             let mut pods = cluster.pods.iter();
-            let pod = pods.find(|pod| pod.reference() == *caller);
+            let pod = pods.find(|pod| pod.reference() == *from);
             let mut nodes = cluster.nodes.iter();
             pod.map(|pod| pod.node)
-                .or_else(|| nodes.position(|node| node.name == *caller))
+                .or_else(|| nodes.position(|node| node.name == *from))
         };
         let called_node = || {
             let mut nodes = cluster.nodes.iter();

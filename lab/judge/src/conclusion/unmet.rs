@@ -1,6 +1,8 @@
 //! Lists the objects that can be further causes: after the end of a packet, nothing is known.
 
-use super::{Cause, Conclusion, Explainer, Fact, Fault, RuleReference, deviates};
+use std::collections::BTreeSet;
+
+use super::{Cause, Explainer, Fact, Fault, RuleReference, deviates};
 use crate::deviation::{Found, contains, differences};
 use svclab_journey::journey::Journey;
 
@@ -47,6 +49,8 @@ impl Explainer<'_> {
     /// Returns the properties of objects that exclude the expected endpoints of lost requests.
     fn excluded_endpoints(&self, failing: &[&Journey]) -> Vec<Fact> {
         let mut facts: Vec<Fact> = Vec::new();
+        // The connections of a probe to one address have the same service.
+        let mut asked = BTreeSet::new();
         let lost = failing
             .iter()
             .filter(|journey| !journey.verdict.is_success());
@@ -54,12 +58,11 @@ impl Explainer<'_> {
             let Some(result) = self.unexpected.get(&journey.probe) else {
                 continue;
             };
-            let conclusion = Conclusion {
-                journey,
-                book: &self.book,
-                lab: &self.lab,
-                evidence: self.evidence,
-            };
+            let called = journey.addresses.map(|addresses| addresses.destination);
+            if !asked.insert((&journey.probe, called)) {
+                continue;
+            }
+            let conclusion = self.conclusion(journey);
             let missing = &result.missing_endpoints;
             let of_journey = conclusion
                 .missing_endpoints(missing)

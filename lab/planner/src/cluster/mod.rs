@@ -179,13 +179,6 @@ impl Pod {
     pub fn reference(&self) -> String {
         format!("pod/{}/{}", self.namespace, self.name)
     }
-
-    /// Whether a name denotes the pod, with or without its Kubernetes namespace.
-    #[must_use]
-    pub fn is_named(&self, name: &str) -> bool {
-        let reference = self.reference();
-        reference == name || reference.ends_with(&format!("/{name}"))
-    }
 }
 
 impl Cluster {
