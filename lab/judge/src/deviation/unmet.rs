@@ -29,13 +29,19 @@ pub(crate) fn differences(lab: &LabState<'_>, rules: &ObservedRules<'_>) -> Foun
         let is_server =
             |difference: &Difference| matches!(difference.location, DumpLocation::Server { .. });
         let rules = rules.filter(|difference| !(is_network && is_server(difference)));
-        let deviations = rules
-            .map(|difference| Deviation::Rules { difference })
-            .chain(routes(planned, observed, &destinations))
+        let rules = rules.map(|difference| (name.clone(), Deviation::Rules { difference }));
+        all.extend(rules);
+        let mut found: Vec<Deviation> = Vec::new();
+        let of_network = routes(planned, observed, &destinations)
             .chain(network::entries(planned, observed))
-            .chain(links::compare_all(planned, observed))
-            .filter(|deviation| !is_port_of_peer_down(lab, namespace, deviation));
-        all.extend(deviations.map(|deviation| (name.clone(), deviation)));
+            .chain(links::compare_all(planned, observed));
+        for deviation in of_network {
+            let is_known = found.iter().any(|known| is_same(known, &deviation));
+            if !is_known && !is_port_of_peer_down(lab, namespace, &deviation) {
+                found.push(deviation);
+            }
+        }
+        all.extend(found.into_iter().map(|own| (name.clone(), own)));
     }
     all
 }
@@ -102,7 +108,7 @@ fn routes(
     planned: &NamespaceState,
     observed: &NamespaceState,
     destinations: &BTreeSet<IpAddr>,
-) -> Vec<Deviation> {
+) -> impl Iterator<Item = Deviation> {
     let (ours, theirs) = (&planned.network, &observed.network);
     // Both kernels and plans have their own order.
     let have_same_rules = ours.routing_rules.len() == theirs.routing_rules.len()
@@ -125,15 +131,10 @@ fn routes(
         .map(|route| route.to.ip())
         .filter(|address| !address.is_unspecified() && !address.is_multicast());
     let destinations: BTreeSet<IpAddr> = to_interfaces.chain(to_networks).collect();
-    let mut found: Vec<Deviation> = Vec::new();
-    for query in destinations.into_iter().map(RouteQuery::unbound) {
-        if let Some(deviation) = network::route(planned, observed, query)
-            && !found.iter().any(|other| is_same(other, &deviation))
-        {
-            found.push(deviation);
-        }
-    }
-    found
+    destinations
+        .into_iter()
+        .map(RouteQuery::unbound)
+        .filter_map(|query| network::route(planned, observed, query))
 }
 
 fn by_key(state: &NetworkState) -> HashMap<String, &Route> {
@@ -162,7 +163,7 @@ mod tests {
     use crate::deviation::tests::{evidence, journey, link, network};
     use crate::fixture::{NODE, plan, route};
     use svclab_journey::journey::PathEnd;
-    use svclab_model::evidence::{SavedRules, StageEvidence};
+    use svclab_model::evidence::{Queue, SavedRules, StageEvidence};
     use svclab_model::plan::Backend;
 
     /// Returns what the journey did not meet after a change of the state.
@@ -225,6 +226,22 @@ mod tests {
                     ),
                 ]
             ),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn unmet_object_that_is_compared_twice_is_listed_once() {
+        let found = unmet_after(|evidence| {
+            let queue = Queue {
+                interface: "eth1".to_owned(),
+                kind: "pfifo".to_owned(),
+                dropped: 0,
+            };
+            network(evidence).queues.extend([queue.clone(), queue]);
+        });
+        assert!(
+            matches!(&found[..], [(_, Deviation::Queue { .. })]),
             "{found:?}"
         );
     }
