@@ -129,25 +129,24 @@ pub(crate) async fn read_nft(
 
 /// Returns the output of `nft list ruleset` if a namespace with rules has a table that neither the
 /// plan nor iptables created: packets that are dropped before it do not match it, and chains of
-/// the family `netdev` drop packets before the kernel traces them. Returns `None` if there is no
-/// such table, or if `nft` fails.
+/// the family `netdev` drop packets before the kernel traces them. Of a namespace whose plan has
+/// tables, only those of `netdev` are looked for: all others are part of its state. Returns `None`
+/// if there is no such table, or if `nft` fails.
 pub(crate) async fn read_foreign_tables(ns: &NetNs, plan: &Namespace) -> Option<String> {
     if plan.iptables.is_none() && plan.nft.is_empty() {
         return None;
     }
     // `nft` v1.0.6 reads all rules of the kernel to list tables, but not to list chains
     // (`evaluate_cache_list` in `src/cache.c`).
-    let chains = list_nft(ns, &plan.name, &["list", "chains"]).await?;
-    let planned = plan.nft.state().map(|ruleset| &*ruleset.tables);
-    let planned = planned.unwrap_or_default();
+    let chains: &[&str] = if plan.nft.is_empty() {
+        &["list", "chains"]
+    } else {
+        &["list", "chains", "netdev"]
+    };
+    let chains = list_nft(ns, &plan.name, chains).await?;
     let mut tables = chains.lines().filter_map(table_name);
     tables.find(|(family, name)| {
-        let is_of_iptables = matches!(*family, "ip" | "ip6") && Table::from_name(name).is_some();
-        let is_planned = || {
-            let mut planned = planned.iter();
-            planned.any(|own| own.family.as_str() == *family && own.name == *name)
-        };
-        !is_of_iptables && !is_planned()
+        !(matches!(*family, "ip" | "ip6") && Table::from_name(name).is_some())
     })?;
     list_nft(ns, &plan.name, &["-a", "list", "ruleset"]).await
 }
