@@ -187,9 +187,7 @@ impl RunningLab {
     /// Returns the mode of the real kube-proxy in the namespace, or `None` without a real
     /// kube-proxy. The plan does not contain the objects of a real kube-proxy.
     pub(super) fn real_proxy_mode(&self, namespace: &Namespace) -> Option<Mode> {
-        let mut proxies = self.plan.kube_proxies.iter();
-        let proxy = proxies.find(|proxy| proxy.namespace == namespace.name)?;
-        Some(proxy.mode)
+        Some(self.plan.real_proxy(&namespace.name)?.mode)
     }
 
     /// Whether programs may change the lab while its probes run.

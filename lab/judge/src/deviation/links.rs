@@ -10,7 +10,7 @@ use svclab_journey::journey::{Hop, PacketPath};
 use svclab_model::evidence::{KERNEL_DEFAULTS, LinkState};
 use svclab_model::plan::{Link, LinkKind, PortSettings, forwarding_switch};
 
-/// Sysctls that kube-proxy sets with its default flags (kubernetes v1.36, `NewProxier` of
+/// Sysctls that kube-proxy sets with its default flags (kubernetes v1.20.2, `NewProxier` of
 /// `pkg/proxy/iptables/proxier.go` and `pkg/proxy/ipvs/proxier.go`, and
 /// `pkg/proxy/apis/config/v1alpha1/defaults.go`).
 const KUBE_PROXY_SYSCTLS: [(&str, &str); 8] = [

@@ -80,10 +80,8 @@ impl<'a> ObservedRules<'a> {
 
     fn compare_namespaces(&self) -> BTreeMap<String, NamespaceRules> {
         // The plan does not have the rules of a real kube-proxy.
-        let has_real_proxy = |namespace: &Namespace| {
-            let mut proxies = self.plan.kube_proxies.iter();
-            proxies.any(|proxy| proxy.namespace == namespace.name)
-        };
+        let has_real_proxy =
+            |namespace: &Namespace| self.plan.real_proxy(&namespace.name).is_some();
         let namespaces = self.plan.namespaces.iter();
         let compared = namespaces.map(|namespace| {
             let observed = observed(namespace, self.evidence);

@@ -68,9 +68,8 @@ impl<'a> LabState<'a> {
     pub(crate) fn new(plan: &'a Plan, evidence: Option<&'a StageEvidence>) -> Self {
         let namespaces = plan.namespaces.iter();
         let planned = namespaces.map(|namespace| {
-            let mut proxies = plan.kube_proxies.iter();
             let state = NamespaceState {
-                has_real_proxy: proxies.any(|proxy| proxy.namespace == namespace.name),
+                has_real_proxy: plan.real_proxy(&namespace.name).is_some(),
                 ..planned::planned(namespace)
             };
             (&*namespace.name, state)
@@ -105,9 +104,7 @@ impl<'a> LabState<'a> {
                         .and_then(|counters| counters.get(FAILED_INSERTS))
                         .and_then(|growth| u64::try_from(*growth).ok())
                         .unwrap_or(0),
-                    has_real_proxy: planned
-                        .get(&**name)
-                        .is_some_and(|planned| planned.has_real_proxy),
+                    has_real_proxy: plan.real_proxy(name).is_some(),
                 };
                 Some((&**name, state))
             })

@@ -321,6 +321,13 @@ impl Plan {
         self.namespaces.iter().find(|ns| ns.name == name)
     }
 
+    /// Returns the real kube-proxy of a namespace. `None` if none runs there.
+    #[must_use]
+    pub fn real_proxy(&self, namespace: &str) -> Option<&RealProxy> {
+        let mut proxies = self.kube_proxies.iter();
+        proxies.find(|proxy| proxy.namespace == namespace)
+    }
+
     /// Returns the probes of all stages.
     pub fn probes(&self) -> impl Iterator<Item = &Probe> + Clone {
         self.stages.iter().flat_map(|stage| &stage.probes)

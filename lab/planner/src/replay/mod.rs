@@ -70,11 +70,7 @@ pub fn replace_node(
         ));
     }
     // The dump already contains the rules of components and of manual commands.
-    if plan
-        .kube_proxies
-        .iter()
-        .any(|proxy| proxy.namespace == node)
-    {
+    if plan.real_proxy(node).is_some() {
         let reason =
             "the rules come from the dump; after a change, svclab generates those of its version";
         report.add_omitted("the real kube-proxy", reason, "");
