@@ -39,3 +39,26 @@ fn guest_command_that_is_a_device_leaves_other_labs() {
         insta::assert_snapshot!(text.join("\n"));
     });
 }
+
+/// Cases with programs of the user do not share guests with others. The last one that starts used to
+/// keep the guests that a case before it waited for.
+#[test]
+fn guest_case_between_cases_with_commands_gets_guest() {
+    block_on(new_guest("6.12"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let commands =
+        "[{patch: Lab, merge: {spec: {nodes: {node-1: {byHand: {commands: [ip rule]}}}}}}]";
+    let axis =
+        format!("  axes:\n    commands: {{before: {commands}, none: [], after: {commands}}}\n");
+    let text = LAB.replacen("  axes:\n", &axis, 1);
+    fs::write(directory.path().join("lab.yaml"), text).expect("a file");
+    let output = Command::new(SVCLAB)
+        .env("SVCLAB_CACHE", shared_cache().directory())
+        .current_dir(directory.path())
+        .args(["run", "--kernel=6.12", "--run-timeout=5m"])
+        .arg("lab.yaml")
+        .output()
+        .expect("the command starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("6 passed, 0 failed, 0 errors in "), "{text}");
+}

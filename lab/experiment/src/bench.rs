@@ -12,12 +12,12 @@ use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::sleep;
 
-use crate::idle_labs::IdleLabs;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::delta::diff;
 use svclab_ruleset::iptables::script::IptablesScript;
 use svclab_runner::kernel::{Agent, KernelError, RunCount, Session};
+use svclab_runner::run::execute::idle::Idle;
 use svclab_runner::run::execute::pool::{Pool, Room};
 
 /// Origin of a trial's lab.
@@ -69,7 +69,7 @@ pub(crate) struct SlowNotice {
 pub(crate) struct Bench {
     slots: Semaphore,
     max_labs: usize,
-    idle: IdleLabs<RunningLab>,
+    idle: Idle<RunningLab>,
 }
 
 /// Reason why a trial has no evidence.
@@ -115,7 +115,7 @@ impl Bench {
         Self {
             slots: Semaphore::new(max_labs),
             max_labs,
-            idle: IdleLabs::default(),
+            idle: Idle::default(),
         }
     }
 
@@ -201,7 +201,7 @@ impl Bench {
         let (agent, room) = match agents {
             AgentSource::Agent(agent) => (agent.clone(), None),
             AgentSource::Pool(pool) => {
-                let room = self.wait_for_room(pool, &plan).await;
+                let room = self.idle.wait_for(pool.acquire_room(&plan)).await;
                 (pool.agent().await?, room)
             }
         };
@@ -214,19 +214,6 @@ impl Bench {
             plan,
             _room: room,
         })
-    }
-
-    async fn wait_for_room(&self, pool: &Pool, plan: &Plan) -> Option<Room> {
-        let _waiting = self.idle.start_waiting();
-        let mut permit = pin!(pool.acquire_room(plan));
-        tokio::select! {
-            biased;
-            room = &mut permit => room,
-            () = std::future::ready(()) => {
-                self.idle.update(Vec::clear);
-                permit.await
-            }
-        }
     }
 }
 

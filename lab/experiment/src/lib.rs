@@ -8,7 +8,6 @@ mod bench;
 pub mod bisect;
 mod comparison;
 mod draws;
-mod idle_labs;
 mod statistics;
 mod trial;
 pub mod verify;

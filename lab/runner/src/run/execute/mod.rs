@@ -5,6 +5,7 @@ mod case_evidence;
 mod control;
 mod event;
 pub(super) mod flows;
+pub mod idle;
 pub mod pool;
 mod rejected_rule;
 pub(super) mod result;

@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use super::RunOptions;
+use super::idle::Idle;
 use crate::kernel::{Agent, Kernel, KernelError, KernelSelector, NotEnoughMemory};
 use crate::run::prepare::Prepared;
 use svclab_agent::contain::AgentPrivilege;
@@ -55,6 +56,8 @@ pub struct Pools {
     /// Whether labs keep running after their cases, so that the user can run programs in them.
     keeps_labs: bool,
     state: Mutex<PoolState>,
+    /// Pool that was requested last. The next case often belongs to the same lab.
+    last: Arc<Idle<Arc<Pool>>>,
     tools: Tools,
 }
 
@@ -63,8 +66,6 @@ struct PoolState {
     limits: BTreeMap<KernelKey, Arc<KernelLimits>>,
     /// Pools that cases hold, by kernel and lab file; `None` is the pool that labs share. Agents end when the last case drops its pool.
     pools: BTreeMap<(KernelKey, Option<String>), Weak<Pool>>,
-    /// Pool that was requested last. The next case often belongs to the same lab.
-    last: Option<Arc<Pool>>,
 }
 
 /// Limits that all pools of a kernel share.
@@ -104,6 +105,7 @@ impl Pools {
                 .count(),
             keeps_labs: options.keep,
             state: Mutex::default(),
+            last: Arc::default(),
             tools: Tools::default(),
         }
     }
@@ -136,7 +138,10 @@ impl Pools {
                 self.pool(&mut state, kernel, lab)
             })
             .collect();
-        state.last = pools.last().map(Arc::clone);
+        self.last.update(Vec::clear);
+        if let Some(last) = pools.last() {
+            self.last.keep(Arc::clone(last));
+        }
         for pool in &pools {
             pool.check_memory(needs)?;
         }
@@ -160,7 +165,8 @@ impl Pools {
             return pool;
         }
         let agents = agents_per_lab(self.agents, cases, self.cases.values().sum());
-        let pool = Arc::new(Pool::new(kernel, agents, share, Arc::clone(&self.tools)));
+        let (last, tools) = (Arc::downgrade(&self.last), Arc::clone(&self.tools));
+        let pool = Arc::new(Pool::new(kernel, agents, share, last, tools));
         *weak_pool = Arc::downgrade(&pool);
         pool
     }
@@ -215,6 +221,8 @@ pub struct Pool {
     /// Permits for labs that need a processor: they are built, or their probes run.
     active_permits: Arc<Semaphore>,
     limits: Arc<KernelLimits>,
+    /// Pool that no case may use, and that holds its agents.
+    last: Weak<Idle<Arc<Self>>>,
     /// Permits for lab memory, one for each [`PERMIT_KIB`]; a case holds its part while it runs.
     /// Agents in guests do not share memory and a case does not choose its agent. A pool of guests
     /// therefore has only the memory of 1 guest.
@@ -265,7 +273,13 @@ enum Slot {
 }
 
 impl Pool {
-    fn new(kernel: Kernel, agents: usize, limits: Arc<KernelLimits>, tools: Tools) -> Self {
+    fn new(
+        kernel: Kernel,
+        agents: usize,
+        limits: Arc<KernelLimits>,
+        last: Weak<Idle<Arc<Self>>>,
+        tools: Tools,
+    ) -> Self {
         let new_permits = || Arc::new(Semaphore::new(memory_permits(limits.memory)));
         let active = kernel.max_active_labs().saturating_mul(agents);
         let permits = |labs: usize| Arc::new(Semaphore::new(labs.min(Semaphore::MAX_PERMITS)));
@@ -275,6 +289,7 @@ impl Pool {
             active_permits: permits(active),
             memory_permits: limits.memory_permits.clone().unwrap_or_else(new_permits),
             limits,
+            last,
             agent_permits: OnceCell::new(),
             slots: (0..agents).map(|_| Mutex::default()).collect(),
             next: AtomicUsize::new(0),
@@ -317,7 +332,12 @@ impl Pool {
     async fn wait_for_agents(&self) -> Option<OwnedSemaphorePermit> {
         let agents = self.limits.agent_permits.clone()?;
         let wanted = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-        agents.acquire_many_owned(wanted).await.ok()
+        let permits = agents.acquire_many_owned(wanted);
+        let permits = match self.last.upgrade() {
+            Some(last) => last.wait_for(permits).await,
+            None => permits.await,
+        };
+        permits.ok()
     }
 
     /// Checks that the memory of the kernel suffices for a lab that needs `needs` KiB.
