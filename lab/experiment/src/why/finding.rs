@@ -180,6 +180,9 @@ pub struct ProbeCount {
     pub connected: u32,
     /// Total number of connections.
     pub total: u32,
+    /// Number of connections that succeeded, also at an endpoint or from a source that is not
+    /// wanted. If the probe ran several times, the minimum.
+    pub made: u32,
 }
 
 impl ChangeResult {

@@ -37,6 +37,32 @@ impl Outcome {
     }
 }
 
+/// Returns the outcome with most failing probes, and of those the one with the fewest successful
+/// connections, with the minimum of all counts. Also returns its index, of equal ones the last.
+pub(super) fn worst(outcomes: &[Outcome]) -> (usize, Outcome) {
+    let wanted = |outcome: &Outcome| outcome.wanted.values().map(|(made, _)| made).sum::<u32>();
+    let worst = outcomes.iter().enumerate().max_by_key(|(_, outcome)| {
+        let failing = outcome.failing_probes().len();
+        (failing, std::cmp::Reverse(wanted(outcome)))
+    });
+    let Some((index, worst)) = worst else {
+        return (0, Outcome::default());
+    };
+    let mut worst = worst.clone();
+    for other in outcomes {
+        for (own, counts) in [
+            (&mut worst.connected, &other.connected),
+            (&mut worst.wanted, &other.wanted),
+        ] {
+            for (probe, (made, total)) in counts {
+                let (least, _) = own.entry(probe.clone()).or_insert((*made, *total));
+                *least = (*least).min(*made);
+            }
+        }
+    }
+    (index, worst)
+}
+
 /// Returns the result of a change from the counts before and after it.
 pub(super) fn compare_counts(
     before: &Outcome,
@@ -50,6 +76,7 @@ pub(super) fn compare_counts(
             probe: probe.probe.clone(),
             connected,
             total,
+            made: after.connected.get(&probe.probe).map_or(0, |count| count.0),
         }
     });
     // A probe that already failed may have succeeded by chance: only a loss of most of its
@@ -82,6 +109,7 @@ pub(super) fn worse_result(before: Option<ChangeResult>, mut now: ChangeResult) 
     {
         for (probe, earlier) in probes.iter_mut().zip(earlier) {
             probe.connected = probe.connected.min(earlier.connected);
+            probe.made = probe.made.min(earlier.made);
             probe.total = earlier.total;
         }
         worse.extend(earlier_worse);
@@ -196,6 +224,19 @@ mod tests {
             wanted: counts(wanted),
             failures: BTreeSet::new(),
         }
+    }
+
+    #[test]
+    fn worst_has_minimum_of_counts_and_failures_of_one_run() {
+        let failing = outcome((16, 16), (15, 16));
+        let mut losing = outcome((8, 16), (7, 16));
+        losing.failures.insert((0, "call".to_owned(), 3));
+        let healthy = outcome((16, 16), (16, 16));
+        let (index, worst) = worst(&[failing, losing.clone(), healthy]);
+        assert_eq!(index, 1);
+        assert_eq!(worst.wanted, losing.wanted);
+        assert_eq!(worst.connected, losing.connected);
+        assert_eq!(worst.failures, losing.failures);
     }
 
     #[test]

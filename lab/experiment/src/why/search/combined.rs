@@ -14,7 +14,9 @@ impl Search<'_> {
         let mut pairs: Vec<Vec<ProposedChange>> = Vec::new();
         let failing = self.finding.failing.iter();
         for probe in failing.filter(|probe| probe.fixes.is_empty()) {
-            let helpful = helpful_changes(probe, &self.finding.failing, &self.finding.tried);
+            let made = self.before.connected.get(&probe.probe);
+            let made = made.map_or(0, |(made, _)| *made);
+            let helpful = helpful_changes(probe, made, &self.finding.failing, &self.finding.tried);
             for (index, first) in helpful.iter().enumerate() {
                 for second in &helpful[index + 1..] {
                     let is_one = first.replaces(second) || second.replaces(first);
@@ -30,10 +32,13 @@ impl Search<'_> {
     }
 }
 
-/// Returns the changes after which more connections of a probe succeed, those with the most first,
-/// and then the fixes of other probes.
+/// Returns the changes after which more connections of a probe succeed than without a change, those
+/// with the most first, and then the fixes of other probes. Connections with another endpoint or
+/// source than the wanted one count too: another fault may be their cause. `made` is the number of
+/// successful connections without a change.
 fn helpful_changes<'t>(
     probe: &FailingProbe,
+    made: u32,
     failing: &[FailingProbe],
     tried: &'t [TriedChanges],
 ) -> Vec<&'t ProposedChange> {
@@ -47,8 +52,10 @@ fn helpful_changes<'t>(
             continue;
         };
         let mut counts = probes.iter().filter(|count| count.probe == probe.probe);
-        let connected = counts.next().map_or(0, |count| count.connected);
-        let gain = connected.saturating_sub(probe.connected);
+        let gain = counts.next().map_or(0, |count| {
+            let wanted = count.connected.saturating_sub(probe.connected);
+            wanted + count.made.saturating_sub(made)
+        });
         let fixes_other = || {
             let mut others = failing.iter().filter(|other| other.probe != probe.probe);
             others.any(|other| attempt.result.is_fix_for(&other.probe))
@@ -89,11 +96,14 @@ mod tests {
         }
     }
 
-    fn tried(key: &str, connected: [u32; 2]) -> TriedChanges {
+    /// Result of a change: connections with the wanted result of each probe, and how many of each
+    /// probe also succeeded with another result.
+    fn tried(key: &str, connected: [u32; 2], unwanted: u32) -> TriedChanges {
         let count = |(probe, connected): (&str, u32)| ProbeCount {
             probe: probe.to_owned(),
             connected,
             total: 16,
+            made: connected + unwanted,
         };
         let change = sysctl(key);
         TriedChanges {
@@ -118,13 +128,14 @@ mod tests {
     fn helpful_changes_are_partial_improvements_and_fixes_of_others() {
         let failing = [probe("call", 2), probe("other", 0)];
         let all = [
-            tried("useless", [2, 15]),
-            tried("other", [0, 16]),
-            tried("little", [5, 0]),
-            tried("more", [11, 0]),
+            tried("useless", [2, 15], 0),
+            tried("other", [0, 16], 0),
+            tried("little", [5, 0], 0),
+            tried("more", [11, 0], 0),
+            tried("endpoint", [2, 0], 4),
         ];
-        let helpful = helpful_changes(&failing[0], &failing, &all);
-        let expected = ["more", "little", "other"].map(sysctl);
+        let helpful = helpful_changes(&failing[0], 2, &failing, &all);
+        let expected = ["more", "little", "endpoint", "other"].map(sysctl);
         assert_eq!(helpful, expected.each_ref());
     }
 }

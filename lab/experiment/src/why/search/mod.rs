@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
 
 use super::candidates::{Candidates, Failures, Met, candidates};
 use super::case_labs::CaseLabs;
@@ -23,10 +24,10 @@ use super::frozen::{freeze_manual_changes, partly_shown_nodes};
 use super::goals::Goals;
 use super::pairs::Pairs;
 use super::request::WhyRequest;
-use super::success::{Outcome, required_runs};
+use super::success::{Outcome, required_runs, worst};
 use crate::Progress;
 use crate::bench::LabChoice;
-use crate::draws::endpoint_runs;
+use crate::draws::{affinity_runs, endpoint_runs};
 use restorations::Restorations;
 use svclab_journey::journey::Journey;
 use svclab_judge::summarize;
@@ -37,6 +38,9 @@ use svclab_runner::run::prepare::Prepared;
 use svclab_runner::run::to_run_error;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::ProbeExpectation;
+
+/// Number of runs without a change that take place at once.
+const MAX_PARALLEL_RUNS: usize = 4;
 
 /// Maximum number of candidates after which further candidates are searched.
 const MAX_FIRST_RUNS: usize = 40;
@@ -82,17 +86,36 @@ impl<'a> Search<'a> {
         let requested = request.probe.as_deref().zip(request.wanted.as_ref());
         let goals = Goals::new(&request.prepared, requested);
         let draws = endpoint_runs(&request.prepared);
-        let mut runs = 0;
-        // A run may draw the endpoints that work.
-        let (evidence, before) = loop {
+        let run = || async {
             let case_run = labs.run(&request.prepared, true, LabChoice::Any);
             let (evidence, _) = case_run.await.map_err(to_run_error)?;
             let outcome = goals.compare(&request.prepared, &evidence);
-            runs += 1;
-            if runs >= draws || !outcome.failing_probes().is_empty() {
-                break (evidence, outcome);
-            }
+            Ok::<_, RunError>((evidence, outcome))
         };
+        // A run may draw the endpoints that work.
+        let (mut evidence, mut before) = run().await?;
+        let mut runs = 1;
+        while runs < draws && before.failing_probes().is_empty() {
+            (evidence, before) = run().await?;
+            runs += 1;
+        }
+        if !before.failing_probes().is_empty() {
+            // All connections of a client with session affinity may have drawn the same endpoint.
+            let affinity = affinity_runs(&request.prepared);
+            let further = affinity.values().max().map_or(0, |runs| runs - 1);
+            let results = stream::iter(0..further).map(|_| run());
+            let mut results = std::pin::pin!(results.buffer_unordered(MAX_PARALLEL_RUNS));
+            let mut outcomes = vec![before];
+            while let Some(result) = results.next().await {
+                let (other, outcome) = result?;
+                runs += 1;
+                outcomes.push(outcome);
+                if worst(&outcomes).0 == outcomes.len() - 1 {
+                    evidence = other;
+                }
+            }
+            before = worst(&outcomes).1;
+        }
         let mut search = Self {
             finding: Finding {
                 case: case.clone(),

@@ -311,6 +311,7 @@ pub(crate) fn describe_result(result: &ChangeResult) -> String {
                     probe,
                     connected,
                     total: of,
+                    ..
                 } = fared;
                 format!("{probe} {connected} of {of}")
             });

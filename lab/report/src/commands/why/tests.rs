@@ -199,6 +199,7 @@ fn render_text_no_fix_lists_tried_changes() {
             probe: named("call"),
             connected,
             total: 4,
+            made: connected,
         }],
         worse: worse.iter().map(|name| named(name)).collect(),
     };

@@ -194,6 +194,7 @@ fn fixes_are_grouped_and_useless_changes_listed() {
                 probe: "<a>".to_owned(),
                 connected: 0,
                 total: 8,
+                made: 0,
             }],
             worse: vec!["d".to_owned()],
         },
