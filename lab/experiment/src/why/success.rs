@@ -35,6 +35,21 @@ impl Outcome {
         let failing = self.wanted.iter().filter(|(_, (made, total))| made < total);
         failing.map(|(probe, _)| probe.as_str()).collect()
     }
+
+    /// Returns how many more connections of a probe succeed after a change, and how many more have the
+    /// wanted result. A connection with another endpoint or source than the wanted one counts too:
+    /// another fault may be the cause.
+    pub(super) fn gain(&self, after: &ProbeCount) -> u32 {
+        let counts = [
+            (&self.wanted, after.connected),
+            (&self.connected, after.made),
+        ];
+        let gains = counts.map(|(before, now)| {
+            let before = before.get(&after.probe).map_or(0, |(made, _)| *made);
+            now.saturating_sub(before)
+        });
+        gains.iter().sum()
+    }
 }
 
 /// Returns the outcome with most failing probes, and of those the one with the fewest successful
@@ -224,6 +239,22 @@ mod tests {
             wanted: counts(wanted),
             failures: BTreeSet::new(),
         }
+    }
+
+    #[test]
+    fn gain_counts_wanted_and_other_results() {
+        let before = outcome((8, 16), (2, 16));
+        let gain = |connected, made| {
+            before.gain(&ProbeCount {
+                probe: "call".to_owned(),
+                connected,
+                total: 16,
+                made,
+            })
+        };
+        assert_eq!(gain(2, 8), 0);
+        assert_eq!(gain(1, 16), 8);
+        assert_eq!(gain(3, 9), 2);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Failures;
 use crate::why::change::{PolicyField, ProposedChange, ServiceField};
-use svclab_judge::{called_service, is_name_suffix};
+use svclab_judge::{called_service, is_name_suffix, possible_endpoints};
 use svclab_model::plan::{Probe, ProbeProtocol};
 use svclab_planner::cluster::Pod;
 use svclab_rules::objects::{
@@ -83,6 +83,11 @@ fn change_of(service: &Service, field: ServiceField) -> ProposedChange {
 
 /// Returns the removal of fields that leave out clients, endpoints or addresses.
 fn restrictions(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
+    // All connections may have drawn an endpoint that does not answer.
+    let mut probes = failures.probes();
+    let draws_endpoints = probes.any(|probe| {
+        possible_endpoints(failures.cluster, probe).is_some_and(|endpoints| endpoints.len() > 1)
+    });
     let fields = [
         (
             !service.source_ranges.is_empty(),
@@ -94,7 +99,7 @@ fn restrictions(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChang
             ServiceField::NoProxiedAddress,
         ),
         (
-            service.affinity_seconds.is_some() && failures.has_answers(),
+            service.affinity_seconds.is_some() && (draws_endpoints || failures.has_answers()),
             ServiceField::NoAffinity,
         ),
     ];

@@ -1,14 +1,17 @@
 //! Tries changes in copies of the case, and records those that are fixes.
 
+use std::borrow::Cow;
+
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
 use super::Search;
+use super::manual_state::change_frozen;
 use crate::Progress;
 use crate::bench::{LabChoice, LabOrigin};
 use crate::why::change::{ChangeError, ProposedChange};
 use crate::why::finding::{
-    ChangeResult, DescribedChange, Fix, TriedChanges, TypedCommand, typed_commands,
+    ChangeResult, DescribedChange, Fix, ProbeCount, TriedChanges, TypedCommand, typed_commands,
 };
 use crate::why::success::{compare_counts, keep_minimal, worse_result};
 use svclab_planner::build::{regenerate_kube_proxy_rules, restart_flanneld};
@@ -170,8 +173,10 @@ impl Search<'_> {
             let now = compare_counts(&self.before, &self.finding.failing, &outcome);
             let worst = worse_result(worst_result.take(), now);
             let result = worst_result.insert(worst);
-            let mut failing = self.finding.failing.iter();
-            if !failing.any(|wrong| result.is_fix_for(&wrong.probe)) {
+            // A run may also gain by chance, if endpoints are drawn.
+            let gains = |count: &ProbeCount| self.before.gain(count) > 0;
+            if !matches!(result, ChangeResult::Finished { probes, .. } if probes.iter().any(gains))
+            {
                 break;
             }
         }
@@ -191,12 +196,20 @@ impl Search<'_> {
         }
         let mut prepared = if concerns_lab {
             let again = prepare(self.request.lab, &case, self.request.wishes.clone());
-            again.map_err(|diagnostics| {
+            let mut again = again.map_err(|diagnostics| {
                 let messages = diagnostics
                     .iter()
                     .map(|diagnostic| diagnostic.message.clone());
                 messages.collect::<Vec<_>>().join("; ")
-            })?
+            })?;
+            // Changes of objects are possible only in a plan that contains them.
+            if let Cow::Owned(frozen) = &self.prepared
+                && changes.iter().any(ProposedChange::is_on_node)
+            {
+                let before = &self.request.prepared.plan;
+                again.plan = change_frozen(before, &again.plan, &frozen.plan)?;
+            }
+            again
         } else {
             self.prepared.as_ref().clone()
         };

@@ -2,7 +2,7 @@
 
 use super::Search;
 use crate::why::change::ProposedChange;
-use crate::why::finding::{ChangeResult, FailingProbe, TriedChanges};
+use crate::why::finding::{ChangeResult, FailingProbe, ProbeCount, TriedChanges};
 use svclab_runner::results::RunError;
 
 /// Maximum number of helpful changes of a probe that are combined.
@@ -14,9 +14,8 @@ impl Search<'_> {
         let mut pairs: Vec<Vec<ProposedChange>> = Vec::new();
         let failing = self.finding.failing.iter();
         for probe in failing.filter(|probe| probe.fixes.is_empty()) {
-            let made = self.before.connected.get(&probe.probe);
-            let made = made.map_or(0, |(made, _)| *made);
-            let helpful = helpful_changes(probe, made, &self.finding.failing, &self.finding.tried);
+            let gain = |count: &ProbeCount| self.before.gain(count);
+            let helpful = helpful_changes(probe, gain, &self.finding.failing, &self.finding.tried);
             for (index, first) in helpful.iter().enumerate() {
                 for second in &helpful[index + 1..] {
                     let is_one = first.replaces(second) || second.replaces(first);
@@ -33,12 +32,11 @@ impl Search<'_> {
 }
 
 /// Returns the changes after which more connections of a probe succeed than without a change, those
-/// with the most first, and then the fixes of other probes. Connections with another endpoint or
-/// source than the wanted one count too: another fault may be their cause. `made` is the number of
-/// successful connections without a change.
+/// with the most first, and then the fixes of other probes. `gain` returns the number of these
+/// connections, see [`Outcome::gain`](crate::why::success::Outcome::gain).
 fn helpful_changes<'t>(
     probe: &FailingProbe,
-    made: u32,
+    gain: impl Fn(&ProbeCount) -> u32,
     failing: &[FailingProbe],
     tried: &'t [TriedChanges],
 ) -> Vec<&'t ProposedChange> {
@@ -52,10 +50,7 @@ fn helpful_changes<'t>(
             continue;
         };
         let mut counts = probes.iter().filter(|count| count.probe == probe.probe);
-        let gain = counts.next().map_or(0, |count| {
-            let wanted = count.connected.saturating_sub(probe.connected);
-            wanted + count.made.saturating_sub(made)
-        });
+        let gain = counts.next().map_or(0, &gain);
         let fixes_other = || {
             let mut others = failing.iter().filter(|other| other.probe != probe.probe);
             others.any(|other| attempt.result.is_fix_for(&other.probe))
@@ -73,7 +68,7 @@ fn helpful_changes<'t>(
 mod tests {
     use super::*;
     use crate::why::change::Origin;
-    use crate::why::finding::{DescribedChange, ProbeCount};
+    use crate::why::finding::DescribedChange;
 
     fn probe(name: &str, connected: u32) -> FailingProbe {
         FailingProbe {
@@ -134,7 +129,8 @@ mod tests {
             tried("more", [11, 0], 0),
             tried("endpoint", [2, 0], 4),
         ];
-        let helpful = helpful_changes(&failing[0], 2, &failing, &all);
+        let gain = |count: &ProbeCount| (count.connected + count.made).saturating_sub(4);
+        let helpful = helpful_changes(&failing[0], gain, &failing, &all);
         let expected = ["more", "little", "endpoint", "other"].map(sysctl);
         assert_eq!(helpful, expected.each_ref());
     }

@@ -3,6 +3,7 @@
 
 mod attempts;
 mod combined;
+mod manual_state;
 mod narrowing;
 mod restorations;
 
