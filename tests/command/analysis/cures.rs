@@ -189,6 +189,28 @@ fn fails_after(lab: &Path, fault: &str, commands: &[String]) -> Option<String> {
     })
 }
 
+/// The state that a manual command left is kept in a lab with a changed field.
+#[test]
+fn why_manual_command_and_field_are_fixed_together() {
+    let text = ONE_NODE.replacen(
+        "leftovers: {iptables: []}",
+        "byHand: {commands: [ip route add blackhole 10.244.1.10/32]}",
+        1,
+    );
+    let text = text.replacen("targetPort: 8080", "targetPort: 81", 1);
+    let (_directory, path) = write_lab(&text);
+    let case = format!("{}/policy=Cluster", path.display());
+    let output = run(&["why", "--kernel=host", "--format=json", &case]);
+    let document: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    let fixes = fixes(&document["cases"][0], "call");
+    let expected = "delete the route blackhole 10.244.1.10/32 on node-1 + set targetPort";
+    let is_expected = |(text, commands): &(String, Vec<String>)| {
+        text.starts_with(expected) && commands == &["ip route del blackhole 10.244.1.10/32"]
+    };
+    assert!(fixes.iter().any(is_expected), "{fixes:#?}");
+}
+
 /// Runs `why` with a lab of one node, and returns its output without what differs between runs.
 fn why_of(text: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let (_directory, path) = write_lab(text);
