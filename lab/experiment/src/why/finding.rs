@@ -227,6 +227,14 @@ impl Finding {
         }
     }
 
+    /// Whether these changes were tried together.
+    pub(super) fn has_tried(&self, changes: &[ProposedChange]) -> bool {
+        self.tried.iter().any(|tried| {
+            let mut own = tried.changes.iter().map(|described| &described.change);
+            own.len() == changes.len() && own.all(|change| changes.contains(change))
+        })
+    }
+
     /// Returns the tried changes that fix no failing probe.
     pub fn useless_changes(&self) -> impl Iterator<Item = &TriedChanges> {
         self.tried.iter().filter(|tried| {

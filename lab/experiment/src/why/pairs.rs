@@ -63,9 +63,14 @@ impl<'o> Pairs<'o> {
         origin(first).max(origin(second))
     }
 
-    /// Returns at most [`MAX_PAIRS`] pairs, and the number of the others.
-    pub(super) fn select(self) -> (Vec<Vec<ProposedChange>>, usize) {
-        let mut pairs: Vec<[usize; 2]> = self.order.values().copied().collect();
+    /// Returns at most [`MAX_PAIRS`] pairs that are not known, and the number of the others.
+    pub(super) fn select(
+        self,
+        is_known: impl Fn(&[ProposedChange]) -> bool,
+    ) -> (Vec<Vec<ProposedChange>>, usize) {
+        let pairs = self.order.values().copied();
+        let is_new = |pair: &[usize; 2]| !is_known(&pair.map(|index| self.changes[index].clone()));
+        let mut pairs: Vec<[usize; 2]> = pairs.filter(is_new).collect();
         pairs.sort_by_key(|pair| self.origin(*pair));
         let untried = pairs.len().saturating_sub(MAX_PAIRS);
         pairs.truncate(MAX_PAIRS);
@@ -107,7 +112,7 @@ mod tests {
             pairs.add(first, vec![configured(1), generated(7)]);
             pairs.add_others(first);
         }
-        let (selected, untried) = pairs.select();
+        let (selected, untried) = pairs.select(|_| false);
         assert_eq!(untried, 0);
         assert_eq!(selected.len(), 6, "{selected:?}");
         assert_eq!(selected[0], [configured(0), configured(1)]);
@@ -123,7 +128,7 @@ mod tests {
         let candidates = [&all[..], &[ProposedChange::MasqueradeAll]].concat();
         let mut pairs = Pairs::new(candidates, &origin);
         (0..3).for_each(|first| pairs.add_others(first));
-        let (selected, _) = pairs.select();
+        let (selected, _) = pairs.select(|_| false);
         let each = all.map(|network| vec![network, ProposedChange::MasqueradeAll]);
         assert_eq!(selected, each);
     }
@@ -137,7 +142,7 @@ mod tests {
             .chain((0..count - 20).map(configured));
         let mut pairs = Pairs::new(all.collect(), &origin);
         (0..count).for_each(|first| pairs.add_others(first));
-        let (selected, untried) = pairs.select();
+        let (selected, untried) = pairs.select(|_| false);
         assert_eq!(selected.len(), MAX_PAIRS);
         assert_eq!(untried, count * (count - 1) / 2 - MAX_PAIRS);
         let is_configured = |change: &ProposedChange| origin(change) == Origin::Configured;

@@ -53,6 +53,9 @@ async fn complete(search: &mut Search<'_>) -> Result<(), RunError> {
         search.try_combined().await?;
     }
     if !search.finding.is_answered() {
+        search.try_helpful_pairs().await?;
+    }
+    if !search.finding.is_answered() {
         search.restore_jointly().await?;
     }
     if !search.finding.is_answered() {

@@ -29,6 +29,23 @@ impl Search<'_> {
         }
         self.try_all(pairs).await
     }
+
+    /// Tries the changes that are worth trying after the helpful ones: another fault may hide behind
+    /// the first.
+    pub(in crate::why) async fn try_helpful_pairs(&mut self) -> Result<(), RunError> {
+        let mut firsts: Vec<ProposedChange> = Vec::new();
+        let failing = self.finding.failing.iter();
+        for probe in failing.filter(|probe| probe.fixes.is_empty()) {
+            let gain = |count: &ProbeCount| self.before.gain(count);
+            let helpful = helpful_changes(probe, gain, &self.finding.failing, &self.finding.tried);
+            for change in helpful {
+                if !firsts.contains(change) {
+                    firsts.push(change.clone());
+                }
+            }
+        }
+        self.try_pairs_with(firsts).await
+    }
 }
 
 /// Returns the changes after which more connections of a probe succeed than without a change, those

@@ -463,12 +463,21 @@ impl<'a> Search<'a> {
     /// Tries candidates in pairs: each candidate that can be applied, with the changes that are
     /// worth trying after it.
     pub(super) async fn try_pairs(&mut self) -> Result<(), RunError> {
-        let search = &*self;
-        let restorations = search.restorations.iter();
+        let restorations = self.restorations.iter();
         let restorations = restorations.flat_map(Restorations::single_changes);
-        let candidates = search.candidates.iter().cloned();
+        let candidates = self.candidates.iter().cloned();
         let mut firsts: Vec<ProposedChange> = candidates.take(MAX_FIRST_RUNS).collect();
         firsts.extend(restorations.take(MAX_FIRST_RUNS));
+        self.try_pairs_with(firsts).await
+    }
+
+    /// Tries pairs of which one is in `firsts`: with the other candidates, and with the changes that
+    /// are worth trying after it.
+    pub(super) async fn try_pairs_with(
+        &mut self,
+        firsts: Vec<ProposedChange>,
+    ) -> Result<(), RunError> {
+        let search = &*self;
         let first_runs = firsts.iter().map(|first| async move {
             let changed = search.apply_changes(std::slice::from_ref(first)).ok()?;
             let run = search.labs.run(&changed, true, LabChoice::Any).await;
@@ -480,7 +489,8 @@ impl<'a> Search<'a> {
         });
         let next: Vec<Option<(Vec<ProposedChange>, u32)>> = join_all(first_runs).await;
         let origin = |change: &ProposedChange| search.components.origin(change);
-        let others = search.candidates.iter().skip(MAX_FIRST_RUNS).cloned();
+        let others = search.candidates.iter();
+        let others = others.filter(|change| !firsts.contains(change)).cloned();
         let all: Vec<ProposedChange> = firsts.iter().cloned().chain(others).collect();
         let mut pairs = Pairs::new(all, &origin);
         let (mut applied, mut runs) = (Vec::new(), 0);
@@ -494,7 +504,8 @@ impl<'a> Search<'a> {
         for index in &applied {
             pairs.add_others(*index);
         }
-        let (selected, untried) = pairs.select();
+        let is_known = |pair: &[ProposedChange]| search.finding.has_tried(pair);
+        let (selected, untried) = pairs.select(is_known);
         self.finding.runs += runs;
         self.finding.untried_pairs = untried;
         self.try_all(selected).await
