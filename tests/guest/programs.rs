@@ -40,8 +40,8 @@ fn guest_command_that_is_a_device_leaves_other_labs() {
     });
 }
 
-/// Cases with programs of the user do not share guests with others. The last one that starts used to
-/// keep the guests that a case before it waited for.
+/// Cases with programs of the user do not share guests with others. The pool of the last one must not
+/// keep the guests that a case before it waits for.
 #[test]
 fn guest_case_between_cases_with_commands_gets_guest() {
     block_on(new_guest("6.12"));

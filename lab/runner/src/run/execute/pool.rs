@@ -221,7 +221,7 @@ pub struct Pool {
     /// Permits for labs that need a processor: they are built, or their probes run.
     active_permits: Arc<Semaphore>,
     limits: Arc<KernelLimits>,
-    /// Pool that no case may use, and that holds its agents.
+    /// Pool that was requested last. It may hold agents that no case uses.
     last: Weak<Idle<Arc<Self>>>,
     /// Permits for lab memory, one for each [`PERMIT_KIB`]; a case holds its part while it runs.
     /// Agents in guests do not share memory and a case does not choose its agent. A pool of guests
