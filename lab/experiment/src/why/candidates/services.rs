@@ -84,10 +84,13 @@ fn change_of(service: &Service, field: ServiceField) -> ProposedChange {
 /// Returns the removal of fields that leave out clients, endpoints or addresses.
 fn restrictions(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChange> {
     // All connections may have drawn an endpoint that does not answer.
-    let mut probes = failures.probes();
-    let draws_endpoints = probes.any(|probe| {
-        possible_endpoints(failures.cluster, probe).is_some_and(|endpoints| endpoints.len() > 1)
-    });
+    let draws_endpoints = || {
+        let mut probes = failures.probes();
+        probes.any(|probe| {
+            let endpoints = possible_endpoints(failures.cluster, probe);
+            endpoints.is_some_and(|endpoints| endpoints.len() > 1)
+        })
+    };
     let fields = [
         (
             !service.source_ranges.is_empty(),
@@ -99,7 +102,7 @@ fn restrictions(failures: &Failures<'_>, service: &Service) -> Vec<ProposedChang
             ServiceField::NoProxiedAddress,
         ),
         (
-            service.affinity_seconds.is_some() && (draws_endpoints || failures.has_answers()),
+            service.affinity_seconds.is_some() && (failures.has_answers() || draws_endpoints()),
             ServiceField::NoAffinity,
         ),
     ];

@@ -1,6 +1,6 @@
 //! Combines a change of the lab with the state that manual commands left on its nodes.
 
-use super::restorations::{build, describe_groups};
+use super::restorations::build;
 use crate::bisect::{Difference, DifferenceMask, Pair};
 use svclab_model::plan::Plan;
 
@@ -8,15 +8,14 @@ use svclab_model::plan::Plan;
 /// lab, which has the state that manual commands left. The error states why this is not possible.
 pub(super) fn change_frozen(before: &Plan, after: &Plan, frozen: &Plan) -> Result<Plan, String> {
     let pair = |good, bad| Pair::new(good, bad).map_err(|error| error.to_string());
-    let made = describe_groups(&pair(before, after)?).into_iter();
-    let made: Vec<Difference> = made.flat_map(|(_, group)| group).collect();
+    let made: Vec<Difference> = describe(&pair(before, after)?).concat();
     let is_made = |own: &Difference| {
         let mut made = made.iter();
         made.any(|made| made.place() == own.place() && made.kind == own.kind && made.bad == own.bad)
     };
     let both = pair(frozen, after)?;
     let mut mask: DifferenceMask = Vec::new();
-    for (_, group) in describe_groups(&both) {
+    for group in describe(&both) {
         let count = group.iter().filter(|own| is_made(own)).count();
         if count > 0 && count < group.len() {
             let place = group.first().map(Difference::place).unwrap_or_default();
@@ -28,6 +27,11 @@ pub(super) fn change_frozen(before: &Plan, after: &Plan, frozen: &Plan) -> Resul
     // Only those whose changes the state does not contain.
     changed.commands.clone_from(&frozen.commands);
     Ok(changed)
+}
+
+fn describe(pair: &Pair) -> Vec<Vec<Difference>> {
+    let indices: Vec<usize> = (0..pair.len()).collect();
+    pair.describe(&indices)
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl Restorations {
 
 /// Describes the differences of a pair, each with its index. The default of a sysctl that the
 /// components do not set is unknown, so that it cannot be restored.
-pub(super) fn describe_groups(pair: &Pair) -> Vec<(usize, Vec<Difference>)> {
+fn describe_groups(pair: &Pair) -> Vec<(usize, Vec<Difference>)> {
     let indices: Vec<usize> = (0..pair.len()).collect();
     let mut groups = pair.describe(&indices);
     for group in &mut groups {
