@@ -1,5 +1,6 @@
 //! Counts the successful connections of a case, before and after a change.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::ProposedChange;
@@ -50,24 +51,22 @@ impl Outcome {
         });
         gains.iter().sum()
     }
-}
 
-/// Returns the outcome with most failing probes, and of those the one with the fewest successful
-/// connections, with the minimum of all counts. Also returns its index, of equal ones the last.
-pub(super) fn worst(outcomes: &[Outcome]) -> (usize, Outcome) {
-    let wanted = |outcome: &Outcome| outcome.wanted.values().map(|(made, _)| made).sum::<u32>();
-    let worst = outcomes.iter().enumerate().max_by_key(|(_, outcome)| {
-        let failing = outcome.failing_probes().len();
-        (failing, std::cmp::Reverse(wanted(outcome)))
-    });
-    let Some((index, worst)) = worst else {
-        return (0, Outcome::default());
-    };
-    let mut worst = worst.clone();
-    for other in outcomes {
+    /// Whether more probes fail than in another run or, if equally many do, fewer connections have
+    /// the wanted result.
+    pub(super) fn is_worse_than(&self, other: &Self) -> bool {
+        let rank = |outcome: &Self| {
+            let wanted: u32 = outcome.wanted.values().map(|(made, _)| made).sum();
+            (outcome.failing_probes().len(), Reverse(wanted))
+        };
+        rank(self) > rank(other)
+    }
+
+    /// Sets each count to the minimum of this run and another.
+    pub(super) fn lower_counts(&mut self, other: &Self) {
         for (own, counts) in [
-            (&mut worst.connected, &other.connected),
-            (&mut worst.wanted, &other.wanted),
+            (&mut self.connected, &other.connected),
+            (&mut self.wanted, &other.wanted),
         ] {
             for (probe, (made, total)) in counts {
                 let (least, _) = own.entry(probe.clone()).or_insert((*made, *total));
@@ -75,7 +74,6 @@ pub(super) fn worst(outcomes: &[Outcome]) -> (usize, Outcome) {
             }
         }
     }
-    (index, worst)
 }
 
 /// Returns the result of a change from the counts before and after it.
@@ -258,16 +256,24 @@ mod tests {
     }
 
     #[test]
-    fn worst_has_minimum_of_counts_and_failures_of_one_run() {
-        let failing = outcome((16, 16), (15, 16));
-        let mut losing = outcome((8, 16), (7, 16));
-        losing.failures.insert((0, "call".to_owned(), 3));
-        let healthy = outcome((16, 16), (16, 16));
-        let (index, worst) = worst(&[failing, losing.clone(), healthy]);
-        assert_eq!(index, 1);
-        assert_eq!(worst.wanted, losing.wanted);
-        assert_eq!(worst.connected, losing.connected);
-        assert_eq!(worst.failures, losing.failures);
+    fn is_worse_than_compares_failing_probes_first() {
+        let [healthy, failing, losing] = [(16, 16), (15, 7), (15, 6)]
+            .map(|(connected, wanted)| outcome((connected, 16), (wanted, 16)));
+        assert!(failing.is_worse_than(&healthy));
+        assert!(losing.is_worse_than(&failing));
+        assert!(!failing.is_worse_than(&losing));
+        assert!(!failing.is_worse_than(&failing));
+    }
+
+    #[test]
+    fn lower_counts_keeps_minimum_and_own_failures() {
+        let mut worst = outcome((8, 16), (7, 16));
+        worst.failures.insert((0, "call".to_owned(), 3));
+        let failures = worst.failures.clone();
+        worst.lower_counts(&outcome((16, 16), (6, 16)));
+        assert_eq!(worst.connected, outcome((8, 16), (7, 16)).connected);
+        assert_eq!(worst.wanted, outcome((8, 16), (6, 16)).wanted);
+        assert_eq!(worst.failures, failures);
     }
 
     #[test]

@@ -2,17 +2,15 @@
 //! those that helped, then with the state that components write, then with other pairs of changes.
 
 mod attempts;
-mod combined;
 mod manual_state;
 mod narrowing;
+mod pairs;
 mod restorations;
+mod unchanged;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-
-use futures_util::future::join_all;
-use futures_util::stream::{self, StreamExt as _};
 
 use super::candidates::{Candidates, Failures, Met, candidates};
 use super::case_labs::CaseLabs;
@@ -23,12 +21,11 @@ use super::finding::{
 };
 use super::frozen::{freeze_manual_changes, partly_shown_nodes};
 use super::goals::Goals;
-use super::pairs::Pairs;
 use super::request::WhyRequest;
-use super::success::{Outcome, required_runs, worst};
+use super::success::{Outcome, required_runs};
 use crate::Progress;
 use crate::bench::LabChoice;
-use crate::draws::{affinity_runs, endpoint_runs};
+use crate::draws::endpoint_runs;
 use restorations::Restorations;
 use svclab_journey::journey::Journey;
 use svclab_judge::summarize;
@@ -39,12 +36,7 @@ use svclab_runner::run::prepare::Prepared;
 use svclab_runner::run::to_run_error;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::ProbeExpectation;
-
-/// Number of runs without a change that take place at once.
-const MAX_PARALLEL_RUNS: usize = 4;
-
-/// Maximum number of candidates after which further candidates are searched.
-const MAX_FIRST_RUNS: usize = 40;
+use unchanged::{Unchanged, run_unchanged};
 
 /// State of the search of one case.
 pub(super) struct Search<'a> {
@@ -87,36 +79,12 @@ impl<'a> Search<'a> {
         let requested = request.probe.as_deref().zip(request.wanted.as_ref());
         let goals = Goals::new(&request.prepared, requested);
         let draws = endpoint_runs(&request.prepared);
-        let run = || async {
-            let case_run = labs.run(&request.prepared, true, LabChoice::Any);
-            let (evidence, _) = case_run.await.map_err(to_run_error)?;
-            let outcome = goals.compare(&request.prepared, &evidence);
-            Ok::<_, RunError>((evidence, outcome))
-        };
-        // A run may draw the endpoints that work.
-        let (mut evidence, mut before) = run().await?;
-        let mut runs = 1;
-        while runs < draws && before.failing_probes().is_empty() {
-            (evidence, before) = run().await?;
-            runs += 1;
-        }
-        if !before.failing_probes().is_empty() {
-            // All connections of a client with session affinity may have drawn the same endpoint.
-            let affinity = affinity_runs(&request.prepared);
-            let further = affinity.values().max().map_or(0, |runs| runs - 1);
-            let results = stream::iter(0..further).map(|_| run());
-            let mut results = std::pin::pin!(results.buffer_unordered(MAX_PARALLEL_RUNS));
-            let mut outcomes = vec![before];
-            while let Some(result) = results.next().await {
-                let (other, outcome) = result?;
-                runs += 1;
-                outcomes.push(outcome);
-                if worst(&outcomes).0 == outcomes.len() - 1 {
-                    evidence = other;
-                }
-            }
-            before = worst(&outcomes).1;
-        }
+        let unchanged = run_unchanged(&labs, &request.prepared, &goals, draws).await;
+        let Unchanged {
+            evidence,
+            outcome: before,
+            runs,
+        } = unchanged.map_err(to_run_error)?;
         let mut search = Self {
             finding: Finding {
                 case: case.clone(),
@@ -458,57 +426,6 @@ impl<'a> Search<'a> {
     pub(super) async fn try_rewrites(&mut self) -> Result<(), RunError> {
         let changes = self.rewrites.iter().map(|change| vec![change.clone()]);
         self.try_all(changes.collect()).await
-    }
-
-    /// Tries candidates in pairs: each candidate that can be applied, with the changes that are
-    /// worth trying after it.
-    pub(super) async fn try_pairs(&mut self) -> Result<(), RunError> {
-        let restorations = self.restorations.iter();
-        let restorations = restorations.flat_map(Restorations::single_changes);
-        let candidates = self.candidates.iter().cloned();
-        let mut firsts: Vec<ProposedChange> = candidates.take(MAX_FIRST_RUNS).collect();
-        firsts.extend(restorations.take(MAX_FIRST_RUNS));
-        self.try_pairs_with(firsts).await
-    }
-
-    /// Tries pairs of which one is in `firsts`: with the other candidates, and with the changes that
-    /// are worth trying after it.
-    pub(super) async fn try_pairs_with(
-        &mut self,
-        firsts: Vec<ProposedChange>,
-    ) -> Result<(), RunError> {
-        let search = &*self;
-        let first_runs = firsts.iter().map(|first| async move {
-            let changed = search.apply_changes(std::slice::from_ref(first)).ok()?;
-            let run = search.labs.run(&changed, true, LabChoice::Any).await;
-            let (evidence, _) = run.ok()?;
-            let (mut next, _, met) = search.list_candidates(&changed, &evidence);
-            let (restorations, runs) = search.restorations_after(&changed, &evidence, &met).await;
-            next.extend(restorations);
-            Some((next, 1 + runs))
-        });
-        let next: Vec<Option<(Vec<ProposedChange>, u32)>> = join_all(first_runs).await;
-        let origin = |change: &ProposedChange| search.components.origin(change);
-        let others = search.candidates.iter();
-        let others = others.filter(|change| !firsts.contains(change)).cloned();
-        let all: Vec<ProposedChange> = firsts.iter().cloned().chain(others).collect();
-        let mut pairs = Pairs::new(all, &origin);
-        let (mut applied, mut runs) = (Vec::new(), 0);
-        for (index, next) in next.into_iter().enumerate() {
-            if let Some((next, more)) = next {
-                applied.push(index);
-                runs += more;
-                pairs.add(index, next);
-            }
-        }
-        for index in &applied {
-            pairs.add_others(*index);
-        }
-        let is_known = |pair: &[ProposedChange]| search.finding.has_tried(pair);
-        let (selected, untried) = pairs.select(is_known);
-        self.finding.runs += runs;
-        self.finding.untried_pairs = untried;
-        self.try_all(selected).await
     }
 }
 

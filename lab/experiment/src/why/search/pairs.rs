@@ -1,21 +1,27 @@
-//! Combines changes of which each helps a part of the connections, as with two independent faults.
+//! Tries pairs of changes: those of which each helps a part of the connections, as with two
+//! independent faults, then those that hide behind such a change, then all others.
 
-use super::Search;
+use futures_util::future::join_all;
+
+use super::restorations::Restorations;
+use super::{Search, without_duplicates};
+use crate::bench::LabChoice;
 use crate::why::change::ProposedChange;
-use crate::why::finding::{ChangeResult, FailingProbe, ProbeCount, TriedChanges};
+use crate::why::finding::{ChangeResult, FailingProbe, Finding, ProbeCount, TriedChanges};
+use crate::why::pairs::Pairs;
 use svclab_runner::results::RunError;
 
 /// Maximum number of helpful changes of a probe that are combined.
 const MAX_HELPFUL: usize = 6;
 
+/// Maximum number of candidates after which further candidates are searched.
+const MAX_FIRST_RUNS: usize = 40;
+
 impl Search<'_> {
     /// Tries pairs of tried changes for each probe without a fix.
     pub(in crate::why) async fn try_combined(&mut self) -> Result<(), RunError> {
         let mut pairs: Vec<Vec<ProposedChange>> = Vec::new();
-        let failing = self.finding.failing.iter();
-        for probe in failing.filter(|probe| probe.fixes.is_empty()) {
-            let gain = |count: &ProbeCount| self.before.gain(count);
-            let helpful = helpful_changes(probe, gain, &self.finding.failing, &self.finding.tried);
+        for helpful in self.helpful_by_probe() {
             for (index, first) in helpful.iter().enumerate() {
                 for second in &helpful[index + 1..] {
                     let is_one = first.replaces(second) || second.replaces(first);
@@ -33,18 +39,65 @@ impl Search<'_> {
     /// Tries the changes that are worth trying after the helpful ones: another fault may hide behind
     /// the first.
     pub(in crate::why) async fn try_helpful_pairs(&mut self) -> Result<(), RunError> {
-        let mut firsts: Vec<ProposedChange> = Vec::new();
-        let failing = self.finding.failing.iter();
-        for probe in failing.filter(|probe| probe.fixes.is_empty()) {
-            let gain = |count: &ProbeCount| self.before.gain(count);
-            let helpful = helpful_changes(probe, gain, &self.finding.failing, &self.finding.tried);
-            for change in helpful {
-                if !firsts.contains(change) {
-                    firsts.push(change.clone());
-                }
+        let helpful = self.helpful_by_probe().flatten().cloned();
+        let firsts = without_duplicates(helpful.collect());
+        self.try_pairs_with(firsts).await
+    }
+
+    /// Returns the helpful changes of each probe without a fix.
+    fn helpful_by_probe(&self) -> impl Iterator<Item = Vec<&ProposedChange>> {
+        let Finding { failing, tried, .. } = &self.finding;
+        let gain = |count: &ProbeCount| self.before.gain(count);
+        let unfixed = failing.iter().filter(|probe| probe.fixes.is_empty());
+        unfixed.map(move |probe| helpful_changes(probe, gain, failing, tried))
+    }
+
+    /// Tries candidates in pairs: each candidate that can be applied, with the changes that are
+    /// worth trying after it.
+    pub(in crate::why) async fn try_pairs(&mut self) -> Result<(), RunError> {
+        let restorations = self.restorations.iter();
+        let restorations = restorations.flat_map(Restorations::single_changes);
+        let candidates = self.candidates.iter().cloned();
+        let mut firsts: Vec<ProposedChange> = candidates.take(MAX_FIRST_RUNS).collect();
+        firsts.extend(restorations.take(MAX_FIRST_RUNS));
+        self.try_pairs_with(firsts).await
+    }
+
+    /// Tries pairs of which one is in `firsts`: with the other candidates, and with the changes that
+    /// are worth trying after it.
+    async fn try_pairs_with(&mut self, firsts: Vec<ProposedChange>) -> Result<(), RunError> {
+        let search = &*self;
+        let first_runs = firsts.iter().map(|first| async move {
+            let changed = search.apply_changes(std::slice::from_ref(first)).ok()?;
+            let run = search.labs.run(&changed, true, LabChoice::Any).await;
+            let (evidence, _) = run.ok()?;
+            let (mut next, _, met) = search.list_candidates(&changed, &evidence);
+            let (restorations, runs) = search.restorations_after(&changed, &evidence, &met).await;
+            next.extend(restorations);
+            Some((next, 1 + runs))
+        });
+        let next: Vec<Option<(Vec<ProposedChange>, u32)>> = join_all(first_runs).await;
+        let origin = |change: &ProposedChange| search.components.origin(change);
+        let others = search.candidates.iter();
+        let others = others.filter(|change| !firsts.contains(change)).cloned();
+        let all: Vec<ProposedChange> = firsts.iter().cloned().chain(others).collect();
+        let mut pairs = Pairs::new(all, &origin);
+        let (mut applied, mut runs) = (Vec::new(), 0);
+        for (index, next) in next.into_iter().enumerate() {
+            if let Some((next, more)) = next {
+                applied.push(index);
+                runs += more;
+                pairs.add(index, next);
             }
         }
-        self.try_pairs_with(firsts).await
+        for index in &applied {
+            pairs.add_others(*index);
+        }
+        let is_known = |pair: &[ProposedChange]| search.finding.has_tried(pair);
+        let (selected, untried) = pairs.select(is_known);
+        self.finding.runs += runs;
+        self.finding.untried_pairs = untried;
+        self.try_all(selected).await
     }
 }
 
