@@ -44,6 +44,7 @@ impl Additions {
                 fixes: Some(finding.failing.iter().map(ProbeFixes::from).collect()),
                 useless_changes: finding.useless_changes().cloned().collect(),
                 untried_pairs: finding.untried_pairs,
+                stopped: finding.stopped.clone(),
                 unread: finding.unread.clone(),
             };
             (finding.case.clone(), additions)

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use svclab_experiment::why::{FailingProbe, Fix, TriedChanges, UnreadState};
+use svclab_experiment::why::{FailingProbe, Fix, Stopped, TriedChanges, UnreadState};
 
 /// Additions to a case.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -24,6 +24,9 @@ pub struct CaseAdditions {
     /// Number of pairs of changes that were not tried because there were too many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub untried_pairs: usize,
+    /// End of the search for fixes at its time limit; absent if it ended by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
     /// State of nodes after manual commands of which no single object was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread: Option<UnreadState>,

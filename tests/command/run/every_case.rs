@@ -151,7 +151,7 @@ async fn explain_and_why_case_panic_is_a_bug_for_one_case() {
         probe: None,
         wanted: None,
     });
-    let found = find_fixes(asked.collect(), &options, |_| {}).await;
+    let found = find_fixes(asked.collect(), &options, Duration::from_mins(5), |_| {}).await;
     let explained = explained.into_iter().map(|result| result.map(drop));
     let found = found.into_iter().map(|result| result.map(drop));
     for both in [explained.collect::<Vec<_>>(), found.collect()] {

@@ -11,6 +11,7 @@ use svclab_runner::run::prepare::Prepared;
 use svclab_runner::run::refit::without_rejected;
 
 /// Labs of one case on one kernel.
+#[derive(Clone, Copy)]
 pub(super) struct CaseLabs<'a> {
     pub(super) bench: &'a Bench,
     pub(super) pool: &'a Arc<Pool>,

@@ -31,6 +31,8 @@ pub struct Finding {
     pub tried: Vec<TriedChanges>,
     /// Number of pairs of changes that were not tried because there were too many.
     pub untried_pairs: usize,
+    /// End of the search before all changes were tried; `None` if all were.
+    pub stopped: Option<Stopped>,
     /// State of nodes after manual commands of which no single object was changed.
     pub unread: Option<UnreadState>,
     /// Assumptions under which probes fail and fixes hold: whether next hops reply of which no dump
@@ -49,6 +51,17 @@ pub struct UnreadState {
     pub nodes: Vec<String>,
     /// Reason.
     pub reason: String,
+}
+
+/// End of a search at its time limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Stopped {
+    /// Time limit of the search, in milliseconds.
+    pub limit_ms: u64,
+    /// Number of known changes and sets of changes that were not tried. Others would follow from
+    /// their results.
+    pub untried: usize,
 }
 
 /// Probe with failing connections.

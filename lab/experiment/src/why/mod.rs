@@ -20,7 +20,7 @@ mod success;
 pub use change::{ChangeError, Origin, PolicyField, ProposedChange, ServiceField};
 pub use finding::{
     ChangeResult, DescribedChange, ExpectedResult, FailingProbe, Finding, Fix, ProbeCount,
-    TriedChanges, TypedCommand, UnreadState,
+    Stopped, TriedChanges, TypedCommand, UnreadState,
 };
 pub use request::WhyRequest;
 pub use run::find_fixes;

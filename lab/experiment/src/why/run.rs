@@ -1,12 +1,14 @@
 //! Tries changes in copies of a failing case until some make the case succeed.
 
+use std::time::Duration;
+
 use futures_util::stream::{self, StreamExt as _};
 
 use super::case_labs::CaseLabs;
 use super::finding::Finding;
 use super::frozen::{has_manual_changes, state_programs};
 use super::request::{SilentNextHop, WhyRequest};
-use super::search::Search;
+use super::search::{Search, TimeLimit};
 use crate::Progress;
 use crate::bench::Bench;
 use svclab_runner::results::RunError;
@@ -19,11 +21,12 @@ use svclab_runner::run::{RunOptions, to_run_error};
 /// Number of cases that are examined at once. Most of the time is spent waiting for timeouts.
 const MAX_PARALLEL_CASES: usize = 4;
 
-/// Finds changes that make cases succeed. Returns the results in the order of the cases. Reports
-/// the start and end of each case to the callback.
+/// Finds changes that make cases succeed. The search of a case ends after `limit`. Returns the
+/// results in the order of the cases. Reports the start and end of each case to the callback.
 pub async fn find_fixes(
     cases: Vec<WhyRequest<'_>>,
     options: &RunOptions,
+    limit: Duration,
     on_progress: impl Fn(Progress) + Sync,
 ) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
     let prepared = cases.iter().map(|request| request.prepared.clone());
@@ -38,7 +41,7 @@ pub async fn find_fixes(
     let all = stream::iter(&cases).map(|request| async move {
         let case = request.prepared.case.id.clone();
         report(Progress::Started(case.clone()));
-        let result = Box::pin(catch_panic(examine_case(request, pools, bench, report))).await;
+        let result = Box::pin(catch_panic(examine_case(request, pools, bench, limit, report))).await;
         bench.stop(&case);
         report(Progress::Ended(case.clone()));
         result.and_then(|one| one).map_err(|error| (case, error))
@@ -72,6 +75,7 @@ async fn examine_case(
     request: &WhyRequest<'_>,
     pools: &Pools,
     bench: &Bench,
+    limit: Duration,
     report: &(dyn Fn(Progress) + Sync),
 ) -> Result<Vec<Finding>, RunError> {
     let kernels = match pools.pools_for_case(&request.prepared).await {
@@ -87,11 +91,13 @@ async fn examine_case(
     let mut findings = Vec::new();
     for pool in &kernels {
         let (silent, silent_foreign);
-        let mut search = Search::start(request, CaseLabs { bench, pool }, report).await?;
+        let time = TimeLimit::start(limit);
+        let labs = CaseLabs { bench, pool };
+        let mut search = Search::start(request, labs, time, report).await?;
         if search.finding.is_healthy() {
             silent = request.with_silent_next_hops(|_, _| true);
             if let Some((request, assumed)) = &silent {
-                let mut other = Search::start(request, CaseLabs { bench, pool }, report).await?;
+                let mut other = Search::start(request, labs, time, report).await?;
                 if !other.finding.is_healthy() {
                     let assumed = assumed.iter().map(SilentNextHop::describe);
                     other.finding.assumed = assumed.collect();
@@ -107,7 +113,7 @@ async fn examine_case(
             silent_foreign =
                 request.with_silent_next_hops(|node, hop| search.is_foreign(node, hop.address));
             if let Some((request, assumed)) = &silent_foreign {
-                let mut other = Search::start(request, CaseLabs { bench, pool }, report).await?;
+                let mut other = Search::start(request, labs, time, report).await?;
                 let fails_as = other.fails_as(&search.finding);
                 let fails_more = other.finding.failing.len() > search.finding.failing.len();
                 if fails_as && (fails_more || !other.confirms(&search.finding).await?) {
@@ -116,6 +122,7 @@ async fn examine_case(
                         search = other;
                         SilentNextHop::describe
                     } else {
+                        search.finding.stopped = search.finding.stopped.or(other.finding.stopped);
                         SilentNextHop::describe_reply
                     };
                     search.finding.assumed = assumed.iter().map(describe).collect();

@@ -25,11 +25,16 @@ use svclab_scenario::Case;
 impl Search<'_> {
     /// Tries each of these sets of changes, records the fixes, and reports the first fix of each
     /// probe as soon as it is confirmed. A fix that may depend on a next hop is not reported: it is
-    /// tested again without the replies of the next hop.
+    /// tested again without the replies of the next hop. After the end of the search's time, the
+    /// others are not tried.
     pub(super) async fn try_all(
         &mut self,
         attempts: Vec<Vec<ProposedChange>>,
     ) -> Result<(), RunError> {
+        if self.time.is_over() {
+            self.stop(attempts.len());
+            return Ok(());
+        }
         let search = &*self;
         let is_last_test = !search.may_depend_on_next_hop();
         let trials = attempts.into_iter().enumerate();
@@ -40,7 +45,7 @@ impl Search<'_> {
         let mut pending: FuturesUnordered<_> = trials.collect();
         let mut reported = self.reported.clone();
         let mut results = Vec::new();
-        while let Some((index, changes, result)) = pending.next().await {
+        while let Some(Some((index, changes, result))) = search.time.within(pending.next()).await {
             let (result, runs) = result.map_err(|error| to_run_error(&error))?;
             let described = search.describe(&changes);
             // A restart alone may be enough: see `keep_minimal`.
@@ -59,7 +64,11 @@ impl Search<'_> {
             }
             results.push((index, described, result, runs));
         }
+        let untried = pending.len();
         drop(pending);
+        if untried > 0 {
+            self.stop(untried);
+        }
         self.reported = reported;
         results.sort_by_key(|(index, ..)| *index);
         for (_, changes, result, runs) in results {

@@ -6,6 +6,7 @@ mod manual_state;
 mod narrowing;
 mod pairs;
 mod restorations;
+mod time_limit;
 mod unchanged;
 
 use std::borrow::Cow;
@@ -38,12 +39,15 @@ use svclab_scenario::count::Count;
 use svclab_scenario::expectation::ProbeExpectation;
 use unchanged::{Unchanged, run_unchanged};
 
+pub(super) use time_limit::TimeLimit;
+
 /// State of the search of one case.
 pub(super) struct Search<'a> {
     request: &'a WhyRequest<'a>,
     /// Case to change: that of the request, with the state of its nodes in the plan.
     prepared: Cow<'a, Prepared>,
     labs: CaseLabs<'a>,
+    time: TimeLimit,
     report: &'a (dyn Fn(Progress) + Sync),
     /// Probes for which a fix was reported.
     reported: BTreeSet<String>,
@@ -70,6 +74,7 @@ impl<'a> Search<'a> {
     pub(super) async fn start(
         request: &'a WhyRequest<'a>,
         labs: CaseLabs<'a>,
+        time: TimeLimit,
         report: &'a (dyn Fn(Progress) + Sync),
     ) -> Result<Self, RunError> {
         let to_run_error = |error: KernelError| to_run_error(&error);
@@ -95,6 +100,7 @@ impl<'a> Search<'a> {
                 not_modelled: request.prepared.case.spec.not_modelled.clone(),
                 tried: Vec::new(),
                 untried_pairs: 0,
+                stopped: None,
                 unread: None,
                 assumed: Vec::new(),
                 runs,
@@ -105,6 +111,7 @@ impl<'a> Search<'a> {
             request,
             prepared: Cow::Borrowed(&request.prepared),
             labs,
+            time,
             report,
             reported: BTreeSet::new(),
             before,
@@ -122,7 +129,8 @@ impl<'a> Search<'a> {
             let frozen = Box::pin(search.freeze()).await;
             search.components = ComponentState::new(request);
             search.collect_candidates(&frozen.unwrap_or(evidence));
-            search.check_restorations().await.map_err(to_run_error)?;
+            let checked = Box::pin(search.check_restorations()).await;
+            checked.map_err(to_run_error)?;
         }
         Ok(search)
     }

@@ -15,7 +15,8 @@ type MaskResults = Vec<(DifferenceMask, ChangeResult, u32)>;
 
 impl Search<'_> {
     /// Narrows down fixes that rewrite the state of a node, and tries to restore only the objects that
-    /// are needed. A fix stays as it is if narrowing fails.
+    /// are needed. A fix stays as it is if narrowing fails
+    /// or the time ends.
     pub(in crate::why) async fn narrow_fixes(&mut self) -> Result<(), RunError> {
         // A pair of plans does not contain steps.
         if self.prepared.plan.stages.len() > 1 {
@@ -24,7 +25,7 @@ impl Search<'_> {
         let mut narrowed: Vec<(usize, usize, Vec<Difference>)> = Vec::new();
         // A trial has results of all probes.
         let mut known: Vec<(ProposedChange, MaskResults)> = Vec::new();
-        let mut runs = 0;
+        let (mut runs, mut is_stopped) = (0, false);
         for (failing_index, failing) in self.finding.failing.iter().enumerate() {
             for (fix_index, fix) in failing.fixes.iter().enumerate() {
                 let [described] = fix.changes.as_slice() else {
@@ -49,11 +50,12 @@ impl Search<'_> {
                 let tried = results.len();
                 let found = self.needed_differences(&pair, &changed, &failing.probe, results);
                 let needed = found.await.map_err(|error| to_run_error(&error))?;
+                is_stopped |= needed.is_none();
                 runs += results[tried..]
                     .iter()
                     .map(|(_, _, runs)| runs)
                     .sum::<u32>();
-                let necessary = needed.into_iter().flatten().collect();
+                let necessary = needed.into_iter().flatten().flatten().collect();
                 narrowed.push((failing_index, fix_index, necessary));
             }
         }
@@ -78,23 +80,27 @@ impl Search<'_> {
             self.finding.failing[failing].fixes[fix].necessary = necessary;
         }
         self.finding.runs += runs;
+        if is_stopped {
+            self.stop(0);
+        }
         self.try_all(restorations).await
     }
 
     /// Returns the differences of a pair that must be as in good so that all connections of the
-    /// probe succeed.
+    /// probe succeed. `None` if the time ends before they are known.
     async fn needed_differences(
         &self,
         pair: &Pair,
         changed: &Prepared,
         probe: &str,
         results: &mut MaskResults,
-    ) -> Result<Vec<Vec<Difference>>, KernelError> {
+    ) -> Result<Option<Vec<Vec<Difference>>>, KernelError> {
         loop {
             let known = results.iter().map(|(mask, result, _)| (mask, result));
             let cache = trial_cache(known, probe);
             let mask: DifferenceMask = match narrow_fixes(pair.len(), &cache) {
-                Ok(needed) => return Ok(pair.describe(&needed)),
+                Ok(needed) => return Ok(Some(pair.describe(&needed))),
+                Err(_) if self.time.is_over() => return Ok(None),
                 Err(mask) => mask,
             };
             let lab = Prepared {

@@ -66,6 +66,10 @@ impl Search<'_> {
     /// Tries pairs of which one is in `firsts`: with the other candidates, and with the changes that
     /// are worth trying after it.
     async fn try_pairs_with(&mut self, firsts: Vec<ProposedChange>) -> Result<(), RunError> {
+        if self.time.is_over() {
+            self.stop(0);
+            return Ok(());
+        }
         let search = &*self;
         let first_runs = firsts.iter().map(|first| async move {
             let changed = search.apply_changes(std::slice::from_ref(first)).ok()?;
@@ -76,7 +80,11 @@ impl Search<'_> {
             next.extend(restorations);
             Some((next, 1 + runs))
         });
-        let next: Vec<Option<(Vec<ProposedChange>, u32)>> = join_all(first_runs).await;
+        let first_runs = search.time.within(join_all(first_runs)).await;
+        let Some(next) = first_runs else {
+            self.stop(0);
+            return Ok(());
+        };
         let origin = |change: &ProposedChange| search.components.origin(change);
         let others = search.candidates.iter();
         let others = others.filter(|change| !firsts.contains(change)).cloned();

@@ -235,6 +235,10 @@ impl Search<'_> {
         if count < 2 {
             return Ok(());
         }
+        if self.time.is_over() {
+            self.stop(0);
+            return Ok(());
+        }
         let mut results: Vec<(DifferenceMask, ChangeResult)> = Vec::new();
         let mut fixes: Vec<Vec<ProposedChange>> = Vec::new();
         let (all, _) = self
@@ -247,12 +251,16 @@ impl Search<'_> {
             .filter(|failing| failing.fixes.is_empty());
         let probes: Vec<String> = unanswered.map(|failing| failing.probe.clone()).collect();
         let mut runs = 1;
-        for probe in probes.iter().filter(|probe| all.is_fix_for(probe)) {
+        'probes: for probe in probes.iter().filter(|probe| all.is_fix_for(probe)) {
             let fix = loop {
                 let known = results.iter().map(|(mask, result)| (mask, result));
                 let cache = trial_cache(known, probe);
                 match narrow_fixes(count, &cache) {
                     Ok(fix) => break fix,
+                    Err(_) if self.time.is_over() => {
+                        self.stop(0);
+                        break 'probes;
+                    }
                     Err(mask) => {
                         self.evaluate_mask(&mask, &mut results).await?;
                         runs += 1;

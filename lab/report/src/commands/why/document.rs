@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::text::conclusion::render_facts;
-use svclab_experiment::why::{FailingProbe, Finding, TriedChanges, UnreadState};
+use svclab_experiment::why::{FailingProbe, Finding, Stopped, TriedChanges, UnreadState};
 use svclab_planner::replay::ReplayReport;
 
 /// Name and version of the JSON format.
@@ -56,6 +56,9 @@ pub struct CaseFinding {
     /// Number of pairs of changes that were not tried because there were too many; absent if zero.
     #[serde(skip_serializing_if = "crate::case_additions::is_zero")]
     pub untried_pairs: usize,
+    /// End of the search at its time limit; absent if it ended by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
     /// State of nodes after manual commands of which no single object was changed; absent if there
     /// is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,6 +97,7 @@ impl From<Finding> for CaseFinding {
             not_modelled: finding.not_modelled,
             tried: finding.tried,
             untried_pairs: finding.untried_pairs,
+            stopped: finding.stopped,
             unread: finding.unread,
             assumed: finding.assumed,
             runs: finding.runs,

@@ -6,6 +6,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
@@ -14,8 +15,8 @@ use crate::text::terminal::TerminalWidth;
 use crate::text::{count, join, push_wrapped, with_colour};
 use svclab_experiment::bisect::Difference;
 use svclab_experiment::why::{
-    ChangeResult, DescribedChange, FailingProbe, Finding, Fix, Origin, ProbeCount, TriedChanges,
-    UnreadState,
+    ChangeResult, DescribedChange, FailingProbe, Finding, Fix, Origin, ProbeCount, Stopped,
+    TriedChanges, UnreadState,
 };
 
 use svclab_judge::is_name_suffix;
@@ -131,11 +132,27 @@ fn render_finding(finding: &Finding, verbose: bool, width: usize) -> String {
             );
         }
     }
+    if let Some(stopped) = &finding.stopped {
+        push_wrapped(&mut text, "", &describe_stop(stopped), width);
+    }
     if let Some(unread) = &finding.unread {
         push_wrapped(&mut text, "", &describe_unread(unread), width);
     }
     push_unexamined(&mut text, &finding.unexamined);
     text
+}
+
+/// Describes the end of a search at its time limit.
+pub(crate) fn describe_stop(stopped: &Stopped) -> String {
+    let limit = humantime::format_duration(Duration::from_millis(stopped.limit_ms));
+    let untried = match stopped.untried {
+        0 => "further changes were".to_owned(),
+        known => format!(
+            "{}, and further ones that follow from their results, were",
+            count(known, "known change or set of changes", "known changes or sets of changes")
+        ),
+    };
+    format!("{untried} not tried: the search ended after {limit} (--timeout)")
 }
 
 /// Describes the state of which no single object was changed.

@@ -9,7 +9,7 @@ use changes::{all_changes, differences, named, node_changes};
 use svclab_dump::Owner;
 use svclab_experiment::bisect::Kind;
 use svclab_experiment::why::{
-    ExpectedResult, PolicyField, ProposedChange, ServiceField, TypedCommand, UnreadState,
+    ExpectedResult, PolicyField, ProposedChange, ServiceField, Stopped, TypedCommand, UnreadState,
 };
 use svclab_judge::{Cause, Fact, NamedAddress, Observed, RuleReference};
 use svclab_model::evidence::Verdict;
@@ -103,6 +103,7 @@ fn finding(cures: &[Vec<ProposedChange>], tried: Vec<TriedChanges>) -> Finding {
         not_modelled: Vec::new(),
         tried,
         untried_pairs: 0,
+        stopped: None,
         unread: None,
         assumed: Vec::new(),
         runs: 7,
@@ -242,6 +243,34 @@ fn render_text_untried_pairs_are_counted() {
         (90, "90 pairs of changes were not tried"),
     ] {
         finding.untried_pairs = untried;
+        let text = render_text(
+            std::slice::from_ref(&finding),
+            false,
+            false,
+            TerminalWidth::default(),
+        );
+        assert!(text.contains(sentence), "{text}");
+    }
+}
+
+#[test]
+fn render_text_end_at_time_limit_is_stated() {
+    let mut finding = finding(&[], Vec::new());
+    for (untried, sentence) in [
+        (
+            0,
+            "further changes were not tried: the search ended after 1m 30s (--timeout)",
+        ),
+        (
+            1,
+            "1 known change or set of changes, and further ones that follow from their\nresults, \
+             were not tried: the search ended after 1m 30s (--timeout)",
+        ),
+    ] {
+        finding.stopped = Some(Stopped {
+            limit_ms: 90_000,
+            untried,
+        });
         let text = render_text(
             std::slice::from_ref(&finding),
             false,

@@ -204,6 +204,10 @@ pub(crate) struct WhyArguments {
     /// Pod that should answer the probe. Can be repeated: each should answer, and no other
     #[arg(long, value_name = "NAME", requires = "probe")]
     pub(crate) endpoint: Vec<String>,
+    /// Maximum time of the search for fixes of a case. The changes that were not tried by then are
+    /// counted
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_limit)]
+    pub(crate) timeout: Duration,
     /// Format of the findings
     #[arg(long, value_enum, default_value_t = WhyFormat::Human)]
     pub(crate) format: WhyFormat,

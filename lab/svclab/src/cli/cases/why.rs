@@ -1,6 +1,7 @@
 //! Implements `svclab why`.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -72,7 +73,7 @@ pub(crate) fn find_fixes(arguments: &WhyArguments) -> CommandResult {
         }
     }
     let mut cases = Vec::new();
-    for result in run_interruptible(search(requests, &options))? {
+    for result in run_interruptible(search(requests, &options, arguments.timeout))? {
         match result {
             Ok(mut findings) => {
                 for finding in &mut findings {
@@ -200,6 +201,7 @@ fn check_source(request: &WhyRequest<'_>, name: &str) -> Result<(), CliError> {
 async fn search(
     requests: Vec<WhyRequest<'_>>,
     options: &RunOptions,
+    limit: Duration,
 ) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
     let (sender, mut stages) = mpsc::unbounded_channel();
     let mut progress = ProgressDisplay::new();
@@ -226,7 +228,10 @@ async fn search(
     };
     let finding = async {
         // Dropping the sender ends the progress loop.
-        let found = why::find_fixes(requests, options, |stage| drop(sender.send(stage))).await;
+        let found = why::find_fixes(requests, options, limit, |stage| {
+            drop(sender.send(stage));
+        })
+        .await;
         drop(sender);
         found
     };

@@ -4,7 +4,9 @@ use maud::{Markup, html};
 
 use crate::case_additions::{CaseAdditions, ProbeFixes};
 use crate::case_details::CaseDetails;
-use crate::commands::why::{describe_result, describe_unread, join_descriptions, side_effects};
+use crate::commands::why::{
+    describe_result, describe_stop, describe_unread, join_descriptions, side_effects,
+};
 use crate::text::count;
 use svclab_diagnostic::printable::printable;
 use svclab_experiment::why::{Fix, Origin};
@@ -79,6 +81,7 @@ fn render_fix(fix: &Fix) -> Markup {
 fn render_useless(additions: &CaseAdditions) -> Markup {
     let (useless, untried) = (&additions.useless_changes, additions.untried_pairs);
     html! {
+        @if let Some(stopped) = &additions.stopped { dd.note { (printable(&describe_stop(stopped))) } }
         @if let Some(unread) = &additions.unread { dd.note { (printable(&describe_unread(unread))) } }
         @if !useless.is_empty() || untried > 0 {
             dd {
