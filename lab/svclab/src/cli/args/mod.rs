@@ -1,16 +1,12 @@
 //! Arguments of the command line.
 
-mod bisect;
-mod diff;
 mod drafts;
+mod dumps;
 mod effect;
 mod examples;
+mod finished;
 mod labs;
 mod machine;
-mod merge;
-mod redact;
-mod replay;
-mod report;
 mod rules;
 mod run;
 mod running;
@@ -22,15 +18,14 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
-pub(crate) use bisect::{BisectArguments, BisectFormat};
-pub(crate) use diff::{DiffArguments, DiffFormat};
 pub(crate) use drafts::{ImportArguments, ModeArgument, NewArguments};
+pub(crate) use dumps::{
+    BisectArguments, BisectFormat, DiffArguments, DiffFormat, RedactArguments, ReplayArguments,
+    ReplayFormat, parse_source_and_target,
+};
+pub(crate) use finished::{MergeArguments, ReportArguments};
 pub(crate) use labs::{LabsArguments, LabsCommand, ListArguments};
 pub(crate) use machine::{DoctorArguments, DoctorFormat, KernelCommand, SchemaName};
-pub(crate) use merge::MergeArguments;
-pub(crate) use redact::RedactArguments;
-pub(crate) use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
-pub(crate) use report::ReportArguments;
 pub(crate) use rules::RulesArguments;
 pub(crate) use run::{
     ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, GraphArguments, PictureFormat,
@@ -42,17 +37,12 @@ pub(crate) use running::{
 };
 pub(crate) use selection::{KernelArguments, LabSource, Selection, shell_word};
 pub(crate) use shard::Shard;
-
 pub(crate) use verify::{ReferenceArgument, VerifyArguments, VerifyFormat};
 
-use bisect::BISECT_HELP;
-use diff::DIFF_HELP;
 use drafts::{IMPORT_HELP, NEW_HELP};
+use dumps::{BISECT_HELP, DIFF_HELP, REDACT_HELP, REPLAY_HELP};
+use finished::{MERGE_HELP, REPORT_HELP};
 use labs::{LABS_HELP, LIST_HELP};
-use merge::MERGE_HELP;
-use redact::REDACT_HELP;
-use replay::REPLAY_HELP;
-use report::REPORT_HELP;
 use running::{CAPTURE_HELP, EXEC_HELP, UP_HELP};
 
 /// Version of the program, with the commit and its date.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::selection::{KernelArguments, LabSource, parse_wait_duration};
+use crate::cli::args::selection::{KernelArguments, LabSource, parse_wait_duration};
 
 /// Help text of `svclab replay` about dumps and the exit codes.
 pub(crate) const REPLAY_HELP: &str = "\

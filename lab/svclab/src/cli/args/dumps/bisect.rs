@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{KernelArguments, LabSource};
+use crate::cli::args::{KernelArguments, LabSource};
 
 /// Help text of `svclab bisect` about GOOD and BAD and the exit codes.
 pub(crate) const BISECT_HELP: &str = "\
