@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use crate::args::Command;
 use crate::draw::{Draw, Random};
-use crate::fault::{Change, Fault};
+use crate::fault::{Change, Culprit, Fault};
 use crate::kinds::Kind;
 use crate::lab::{BrokenLab, HealthyLab};
 use crate::mode::Mode;
-use crate::score::{self, Answer, Form, Grade, grade};
+use crate::score::{self, Answer, Grade, grade, is_false_cure};
 use crate::state::{NodeState, State};
 use crate::subject::Subject;
 use crate::tool::Tool;
@@ -92,7 +92,7 @@ pub(crate) struct Score {
     pub(crate) grades: Vec<Grade>,
     /// Whether the answer states that nothing is wrong.
     pub(crate) false_all_clear: bool,
-    /// Whether the answer only has cures that do not concern the fault.
+    /// Whether the answer has only cures for a probe that concern none of the faults.
     pub(crate) false_cure: bool,
     pub(crate) trials: usize,
     pub(crate) seconds: f64,
@@ -411,11 +411,13 @@ impl Bench {
             grade => grade,
         };
         let grades: Vec<Grade> = faults.iter().map(grade_of).collect();
+        let culprits = faults.iter().flat_map(|fault| &fault.culprits);
+        let culprits: Vec<&Culprit> = culprits.collect();
         let grade = grades.iter().copied().min().unwrap_or(Grade::Nothing);
         Ok(Score {
             grade,
             false_all_clear: answer.all_clear && grade == Grade::Nothing,
-            false_cure: answer.form == Form::Cures && grade == Grade::Other,
+            false_cure: is_false_cure(&answer, &culprits),
             trials: answer.trials,
             seconds,
             answer: answer.beginning(),

@@ -25,6 +25,8 @@ pub(crate) enum Form {
 pub(crate) struct Answer {
     /// Statements of the answer, one per cause.
     pub(crate) statements: Vec<String>,
+    /// Cures of each failing probe that has some.
+    pub(crate) cures: Vec<Vec<String>>,
     /// Objects that the command lists as not examined.
     pub(crate) notes: Vec<String>,
     pub(crate) form: Form,
@@ -40,6 +42,7 @@ impl Answer {
     /// Joins the answers for two nodes. Nothing is wrong if nothing is wrong on both.
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.statements.extend(other.statements);
+        self.cures.extend(other.cures);
         self.notes.extend(other.notes);
         self.all_clear &= other.all_clear;
         self.trials += other.trials;
@@ -150,11 +153,11 @@ pub(crate) fn why(document: &Value) -> Answer {
         .iter()
         .flat_map(|case| list(case, "failing"))
         .collect();
-    let statements: Vec<String> = failing
-        .iter()
-        .flat_map(|probe| list(probe, "fixes"))
-        .map(statement)
-        .collect();
+    let cures = failing.iter().map(|probe| {
+        let fixes = list(probe, "fixes").map(statement);
+        fixes.collect::<Vec<String>>()
+    });
+    let cures: Vec<Vec<String>> = cures.filter(|fixes| !fixes.is_empty()).collect();
     let runs = cases
         .iter()
         .filter_map(|case| case["runs"].as_u64())
@@ -169,7 +172,8 @@ pub(crate) fn why(document: &Value) -> Answer {
             .flat_map(|dump| list(dump, "omitted"))
             .map(statement)
             .collect(),
-        statements,
+        statements: cures.concat(),
+        cures,
         trials: usize::try_from(runs).unwrap_or(usize::MAX),
         ..Answer::default()
     }

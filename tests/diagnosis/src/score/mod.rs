@@ -58,6 +58,16 @@ pub(crate) fn grade(answer: &Answer, culprits: &[Culprit]) -> Grade {
     best
 }
 
+/// Whether a failing probe only has cures that concern none of the faults.
+pub(crate) fn is_false_cure(answer: &Answer, culprits: &[&Culprit]) -> bool {
+    let concerns_fault = |cure: &String| {
+        let mut culprits = culprits.iter();
+        culprits.any(|culprit| grade_statement(cure, culprit, answer.form) >= Grade::Near)
+    };
+    let mut probes = answer.cures.iter();
+    probes.any(|cures| !cures.iter().any(concerns_fault))
+}
+
 fn grade_statement(statement: &str, culprit: &Culprit, form: Form) -> Grade {
     let text = statement.to_lowercase();
     let any = |all: &[Vec<String>]| all.iter().any(|words| contains_words(&text, words));

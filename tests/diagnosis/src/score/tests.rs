@@ -208,6 +208,13 @@ fn why_cures_are_graded() {
     assert_eq!(grade(&right, &dropping_rule()), Grade::Exact);
     let wrong = cured(&json!({"description": "start kube-proxy with --masquerade-all"}));
     assert_eq!(grade(&wrong, &dropping_rule()), Grade::Other);
+    let is_false = |answer: &Answer| {
+        let culprits = dropping_rule();
+        is_false_cure(answer, &culprits.iter().collect::<Vec<_>>())
+    };
+    assert!(is_false(&wrong) && !is_false(&right));
+    // One probe has only a wrong cure.
+    assert!(is_false(&right.and(wrong)));
     let none = why(&json!({"cases": [{"runs": 1, "failing": []}]}));
     assert!(none.all_clear && none.statements.is_empty());
     assert!(!why(&json!({"cases": []})).all_clear);
