@@ -211,6 +211,38 @@ fn why_manual_command_and_field_are_fixed_together() {
     assert!(fixes.iter().any(is_expected), "{fixes:#?}");
 }
 
+/// The state of a node stays when that of the next one is read.
+#[test]
+fn why_commands_on_two_nodes_are_undone_by_object() {
+    let fault = r#"      twoNodes:
+      - patch: Lab
+        merge:
+          spec:
+            nodes:
+              node-1: {byHand: {commands: ["ip link set vetha7a3e029 mtu 68"]}}
+              node-2: {byHand: {commands: ["sysctl -w net.ipv4.ip_forward=0"]}}
+"#;
+    let text = LAB.replacen("      none: []\n", &format!("      none: []\n{fault}"), 1);
+    let (_directory, path) = write_lab(&text);
+    let case = format!("{}/fault=twoNodes", path.display());
+    let output = run(&["why", "--kernel=host", "--format=json", &case]);
+    let document: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    let case = &document["cases"][0];
+    assert_eq!(case["unread"], Value::Null);
+    let (mtu, forwarding) = (
+        "set the MTU of vetha7a3e029 to 1500 on node-1",
+        "set net.ipv4.ip_forward = 1 on node-2",
+    );
+    let named = |probe: &str, wanted: &[&str]| {
+        let fixes = fixes(case, probe);
+        let is_wanted = |text: &str| wanted.iter().all(|part| text.contains(part));
+        fixes.iter().any(|(text, _)| is_wanted(text))
+    };
+    assert!(named("out", &[mtu]), "{case:#}");
+    assert!(named("call", &[mtu, forwarding]), "{case:#}");
+}
+
 /// Runs `why` with a lab of one node, and returns its output without what differs between runs.
 fn why_of(text: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let (_directory, path) = write_lab(text);

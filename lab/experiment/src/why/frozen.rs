@@ -234,11 +234,12 @@ async fn freeze_nodes(
         let dump = read_node(&mut session, node).await;
         let dump = dump.map_err(|reason| format!("on {node}, {reason}"))?;
         let known = HardwareAddresses::from_dumps([&dump]);
+        let before = frozen.plan.clone();
         let report = replace_node(&mut frozen.plan, node, &dump, &known);
         let own = plan.commands.iter().filter(|own| own.namespace == *node);
         let hidden = own.filter(|own| Visibility::new(own) == Visibility::Hidden);
         frozen.plan.commands.extend(hidden.cloned());
-        keep_default_mtus(&mut frozen.plan, plan, node);
+        keep_default_mtus(&mut frozen.plan, &before, node);
         remove_lost_neighbours(&mut frozen.plan, node, &dump);
         frozen.replay_reports.push(report);
         frozen.dumps.push((Arc::new(dump), false));
@@ -246,11 +247,11 @@ async fn freeze_nodes(
     Ok(frozen)
 }
 
-/// Leaves out the MTUs that the interfaces have by default, and those of other namespaces, which the
-/// dump of the node does not show.
-fn keep_default_mtus(frozen: &mut Plan, original: &Plan, node: &str) {
+/// Leaves out the MTUs that the interfaces of a replaced node have by default, and those of other
+/// namespaces, which the dump of the node does not show. `before` is the plan before the replacement.
+fn keep_default_mtus(frozen: &mut Plan, before: &Plan, node: &str) {
     for namespace in &mut frozen.namespaces {
-        let Some(before) = original.namespace(&namespace.name) else {
+        let Some(before) = before.namespace(&namespace.name) else {
             continue;
         };
         let is_node = namespace.name == node;
