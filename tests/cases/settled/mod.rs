@@ -1,6 +1,7 @@
 //! Tests which timeouts are settled. A settled timeout is proven, so that a longer wait gives the
 //! same verdict; other timeouts must not be settled.
 
+mod drops;
 mod native;
 
 use std::time::Duration;
@@ -267,7 +268,14 @@ pub fn trials() -> Vec<Trial> {
             Ok(())
         })
     });
-    trials.into_iter().flatten().chain(native).collect()
+    let drops = drops::TRIALS.map(|(name, trial)| {
+        Trial::test(format!("kernel: {name}"), move || {
+            trial();
+            Ok(())
+        })
+    });
+    let trials = trials.into_iter().flatten();
+    trials.chain(native).chain(drops).collect()
 }
 
 // The router drops the packet before conntrack confirms the entry, so a random choice decides the

@@ -29,6 +29,7 @@ use crate::runtime::profile::{self, Phases};
 use crate::sandbox::tenant::Tenant;
 use crate::servers::api::Api;
 use crate::servers::{health, server};
+use crate::watch::reported_drops::ReportedDrops;
 use crate::watch::timestamps::TimestampGuard;
 use svclab_model::evidence::{Evidence, RejectedRequest};
 use svclab_model::plan::Mode;
@@ -161,7 +162,8 @@ impl RunningLab {
     }
 
     /// Runs the plan's stages in sequence and returns the evidence: makes the step of each stage and
-    /// runs its probes. After an error in a step, the lab is unusable.
+    /// runs its probes. After an error in a step, the lab is unusable. `drops` are those that the
+    /// front end reports meanwhile.
     ///
     /// # Errors
     ///
@@ -169,6 +171,7 @@ impl RunningLab {
     /// before.
     pub(crate) async fn probe(
         &mut self,
+        drops: &ReportedDrops,
         step: &impl Fn(String),
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<Evidence, Failure> {
@@ -179,7 +182,9 @@ impl RunningLab {
         }
         // Changes of the lab need the rest of the plan.
         let stages = std::mem::take(&mut self.plan.stages);
-        let evidence = self.run_stages(&stages, step, on_health_change).await;
+        let evidence = self
+            .run_stages(&stages, drops, step, on_health_change)
+            .await;
         self.plan.stages = stages;
         evidence
     }

@@ -18,6 +18,7 @@ use crate::runtime::delay::Delay;
 use crate::runtime::profile::Phases;
 use crate::runtime::softnet::BacklogQueues;
 use crate::watch::capture::{self, Capture, CaptureBuffer};
+use crate::watch::reported_drops::ReportedDrops;
 use crate::watch::trace::Trace;
 use crate::watch::{counters, kernel_state, sysctls};
 use svclab_model::evidence::{
@@ -32,6 +33,7 @@ impl RunningLab {
     pub(super) async fn run_stages(
         &mut self,
         stages: &[Stage],
+        drops: &ReportedDrops,
         step: &impl Fn(String),
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<Evidence, Failure> {
@@ -46,7 +48,7 @@ impl RunningLab {
                 None => None,
             };
             let mut seen;
-            (seen, open) = self.run_probes(stage, open, step).await?;
+            (seen, open) = self.run_probes(stage, open, drops, step).await?;
             if let Some(made) = made {
                 seen.step = Some(made.end().await);
             }
@@ -65,6 +67,7 @@ impl RunningLab {
         &self,
         stage: &Stage,
         open: Vec<OpenConnection>,
+        drops: &ReportedDrops,
         step: &impl Fn(String),
     ) -> Result<(StageEvidence, Vec<OpenConnection>), Failure> {
         let probes: Vec<Probe> = stage.probes_with(Lifetime::Stage).cloned().collect();
@@ -104,6 +107,7 @@ impl RunningLab {
                 &captures,
                 Rc::clone(&buffer),
                 trace,
+                drops,
             )
         });
         let mut attempts = prober::run(&probes, &self.namespaces, settler).await?;

@@ -13,6 +13,7 @@ use crate::net::netns::NetNs;
 use crate::rules::saved_rules;
 use crate::watch::capture::{Capture, CaptureBuffer};
 use crate::watch::kernel_state;
+use crate::watch::reported_drops::ReportedDrops;
 use crate::watch::trace::Trace;
 use svclab_journey::journey::journeys;
 use svclab_journey::settled::TimeoutProof;
@@ -66,11 +67,13 @@ pub(crate) struct Settler<'a> {
     captures: &'a [Capture],
     buffer: Rc<RefCell<CaptureBuffer>>,
     trace: &'a mut Trace,
+    reported: &'a ReportedDrops,
     /// Rules of the namespaces whose rules packets matched.
     rules: BTreeMap<String, NamespaceRules>,
-    /// Number of packets at the last examination, and at the last attempt to prove a timeout.
+    /// Number of packets at the last examination.
     packets_seen: usize,
-    packets_tried: usize,
+    /// Number of packets and of reported drops at the last attempt to prove a timeout.
+    tried: Option<(usize, usize)>,
     pause: Duration,
 }
 
@@ -82,6 +85,7 @@ impl<'a> Settler<'a> {
         captures: &'a [Capture],
         buffer: Rc<RefCell<CaptureBuffer>>,
         trace: &'a mut Trace,
+        reported: &'a ReportedDrops,
     ) -> Self {
         Self {
             plan,
@@ -90,9 +94,10 @@ impl<'a> Settler<'a> {
             captures,
             buffer,
             trace,
+            reported,
             rules: BTreeMap::new(),
             packets_seen: 0,
-            packets_tried: 0,
+            tried: None,
             pause: MIN_AND_MAX_PAUSE[0],
         }
     }
@@ -111,7 +116,8 @@ impl<'a> Settler<'a> {
             return Ok(Vec::new());
         }
         self.pause = (2 * self.pause).min(MIN_AND_MAX_PAUSE[1]);
-        if seen > MAX_PACKETS || std::mem::replace(&mut self.packets_tried, seen) == seen {
+        let now = Some((seen, self.reported.len()));
+        if seen > MAX_PACKETS || std::mem::replace(&mut self.tried, now) == now {
             return Ok(Vec::new());
         }
         let mut evidence = StageEvidence {
@@ -123,10 +129,11 @@ impl<'a> Settler<'a> {
         };
         (evidence.packets, evidence.packets_missed) = self.buffer.borrow().snapshot();
         self.trace.snapshot(&mut evidence)?;
+        self.reported.complete(&mut evidence);
         self.read_rules(&evidence.trace).await?;
         // A packet that arrived meanwhile is only partly recorded.
         if self.drain() != seen {
-            self.packets_tried = 0;
+            self.tried = None;
             return Ok(Vec::new());
         }
         for (name, rules) in &self.rules {

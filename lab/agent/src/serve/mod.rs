@@ -25,6 +25,7 @@ use crate::sandbox::clock;
 use crate::sandbox::tenant::Tenant;
 use crate::serve::streams::Streams;
 use crate::watch::environment;
+use crate::watch::reported_drops::ReportedDrops;
 use svclab_model::protocol::profile::Phase;
 use svclab_model::protocol::stream::StreamId;
 use svclab_model::protocol::{
@@ -94,6 +95,11 @@ pub(crate) async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
                 let stream = *stream;
                 forward_stream_request(lab, stream, request, &labs, &events_sender);
             }
+            (Request::ReportDrops { drops, .. }, Some(lab)) => {
+                if let Some(kept) = labs.borrow().get(&lab) {
+                    kept.shared.drops.add(drops.clone());
+                }
+            }
             (_, Some(lab)) => forward_request(lab, request, &labs, &graveyard, &events_sender),
             (_, None) => drop(events_sender.send(Event::Alive)),
         }
@@ -126,10 +132,18 @@ type Labs = Rc<RefCell<HashMap<LabId, LabHandle>>>;
 struct LabHandle {
     /// Requests, which the lab's task handles in sequence.
     requests: mpsc::UnboundedSender<Request>,
+    shared: SharedLab,
+}
+
+/// Parts of a lab that change while its task handles a request.
+#[derive(Clone, Default)]
+struct SharedLab {
     /// Notified when the lab is to be removed, even if a request is not finished.
     removal: Rc<Notify>,
     /// Attached streams, which run in parallel.
     streams: Rc<Streams>,
+    /// Drops that the front end reported since the latest request to run the probes.
+    drops: ReportedDrops,
 }
 
 /// Forwards a stream request to the lab's streams, which run independently of other requests.
@@ -158,12 +172,12 @@ fn forward_stream_request(
             },
             Some(kept),
         ) => {
-            kept.streams.open(stream, *opening, send);
+            kept.shared.streams.open(stream, *opening, send);
         }
         (Request::StreamMessage { message: word, .. }, Some(kept)) => {
-            kept.streams.send(stream, word);
+            kept.shared.streams.send(stream, word);
         }
-        (Request::CloseStream { .. }, Some(kept)) => kept.streams.close(stream),
+        (Request::CloseStream { .. }, Some(kept)) => kept.shared.streams.close(stream),
         (Request::OpenStream { .. }, None) => {
             send(failed_message(failure::bug(format!(
                 "lab {lab} does not exist"
@@ -186,20 +200,17 @@ fn forward_request(
     let mut handles = labs.borrow_mut();
     if matches!(request, Request::Build { .. }) && !handles.contains_key(&lab) {
         let (requests_sender, requests_receiver) = mpsc::unbounded_channel();
-        let streams = Rc::<Streams>::default();
-        let removal = Rc::<Notify>::default();
+        let shared = SharedLab::default();
         let handle = LabHandle {
             requests: requests_sender,
-            removal: Rc::clone(&removal),
-            streams: Rc::clone(&streams),
+            shared: shared.clone(),
         };
         handles.insert(lab, handle);
         let (labs, graveyard) = (Rc::clone(labs), Rc::clone(graveyard));
         tokio::task::spawn_local(run_lab(
             lab,
             requests_receiver,
-            removal,
-            streams,
+            shared,
             labs,
             graveyard,
             event_sender.clone(),
@@ -211,7 +222,10 @@ fn forward_request(
     }
     let is_sent = handles.get(&lab).is_some_and(|kept| {
         if matches!(request, Request::Remove { .. }) {
-            kept.removal.notify_one();
+            kept.shared.removal.notify_one();
+        }
+        if matches!(request, Request::Probe { .. }) {
+            kept.shared.drops.clear();
         }
         kept.requests.send(request).is_ok()
     });
@@ -226,8 +240,7 @@ fn forward_request(
 async fn run_lab(
     id: LabId,
     requests: mpsc::UnboundedReceiver<Request>,
-    removal: Rc<Notify>,
-    streams: Rc<Streams>,
+    shared: SharedLab,
     labs: Labs,
     graveyard: Rc<DeferredCleanup>,
     event_sender: mpsc::UnboundedSender<Event>,
@@ -235,10 +248,10 @@ async fn run_lab(
     let mut running: Option<RunningLab> = None;
     tokio::select! {
         biased;
-        () = removal.notified() => {}
-        () = handle_requests(id, requests, &mut running, &streams, &graveyard, &event_sender) => {}
+        () = shared.removal.notified() => {}
+        () = handle_requests(id, requests, &mut running, &shared, &graveyard, &event_sender) => {}
     }
-    streams.end().await;
+    shared.streams.end().await;
     if let Some(lab) = running {
         graveyard.defer(lab.end());
     }
@@ -253,7 +266,7 @@ async fn handle_requests(
     id: LabId,
     mut requests: mpsc::UnboundedReceiver<Request>,
     running: &mut Option<RunningLab>,
-    streams: &Streams,
+    shared: &SharedLab,
     graveyard: &DeferredCleanup,
     event_sender: &mpsc::UnboundedSender<Event>,
 ) {
@@ -283,7 +296,7 @@ async fn handle_requests(
                 drop(guard);
                 match result {
                     Ok(lab) => {
-                        streams.set_attach_points(lab.attach_points());
+                        shared.streams.set_attach_points(lab.attach_points());
                         send(Event::Built {
                             lab: id,
                             descriptors: lab.descriptors(),
@@ -299,7 +312,8 @@ async fn handle_requests(
             }
             (Request::Remove { .. }, _) => break,
             (request, Some(lab)) => {
-                match handle_request(id, request, lab, &step, &on_health_change).await {
+                let drops = &shared.drops;
+                match handle_request(id, request, lab, drops, &step, &on_health_change).await {
                     Ok(event) => send(event),
                     Err(failure) => send(Event::Failed { lab: id, failure }),
                 }
@@ -319,13 +333,14 @@ async fn handle_request(
     id: LabId,
     request: Request,
     lab: &mut RunningLab,
+    drops: &ReportedDrops,
     step: &impl Fn(String),
     on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
 ) -> Result<Event, Failure> {
     Ok(match request {
         Request::Probe { .. } => Event::Probed {
             lab: id,
-            evidence: Box::new(lab.probe(step, on_health_change).await?),
+            evidence: Box::new(lab.probe(drops, step, on_health_change).await?),
         },
         Request::TakeProfile { .. } => Event::Profiled {
             lab: id,
@@ -392,6 +407,7 @@ async fn handle_request(
         | Request::OpenStream { .. }
         | Request::StreamMessage { .. }
         | Request::CloseStream { .. }
+        | Request::ReportDrops { .. }
         | Request::SetClock { .. }
         | Request::Ping => {
             return Err(failure::bug(format!(

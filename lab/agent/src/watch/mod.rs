@@ -8,6 +8,7 @@ pub(crate) mod kernel_state;
 pub(crate) mod live_capture;
 mod network;
 pub(crate) mod packet_clock;
+pub(crate) mod reported_drops;
 pub(crate) mod sysctls;
 pub(crate) mod timestamps;
 pub(crate) mod trace;

@@ -19,8 +19,8 @@ mod success;
 
 pub use change::{ChangeError, Origin, PolicyField, ProposedChange, ServiceField};
 pub use finding::{
-    ChangeResult, DescribedChange, ExpectedResult, FailingProbe, Finding, Fix, ProbeCount,
-    Stopped, TriedChanges, TypedCommand, UnreadState,
+    ChangeResult, DescribedChange, ExpectedResult, FailingProbe, Finding, Fix, ProbeCount, Stopped,
+    TriedChanges, TypedCommand, UnreadState,
 };
 pub use request::WhyRequest;
 pub use run::find_fixes;

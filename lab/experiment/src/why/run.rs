@@ -41,7 +41,10 @@ pub async fn find_fixes(
     let all = stream::iter(&cases).map(|request| async move {
         let case = request.prepared.case.id.clone();
         report(Progress::Started(case.clone()));
-        let result = Box::pin(catch_panic(examine_case(request, pools, bench, limit, report))).await;
+        let result = Box::pin(catch_panic(examine_case(
+            request, pools, bench, limit, report,
+        )))
+        .await;
         bench.stop(&case);
         report(Progress::Ended(case.clone()));
         result.and_then(|one| one).map_err(|error| (case, error))

@@ -11,6 +11,7 @@
 //! A datagram and an echo request are sent once, so the end of their packets is sufficient proof.
 //! Anything that this module cannot interpret proves nothing.
 
+mod ends;
 mod iptables;
 mod nftables;
 mod sets;
@@ -18,7 +19,7 @@ mod sets;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
-use crate::journey::{Hop, Journey, Kind, PacketPath, PathEnd, Rewrite, RuleMatch};
+use crate::journey::{Hop, Journey, Kind, PacketPath, Rewrite, RuleMatch};
 use nftables::NftTables;
 use sets::FixedSets;
 use svclab_model::evidence::{ConntrackEntry, DropEvidence, IpvsConnection, StageEvidence};
@@ -26,10 +27,6 @@ use svclab_model::plan::{Backend, Namespace, Plan};
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Chain, IptablesRules};
 use svclab_ruleset::ipvs::VirtualServerKey;
-
-/// Reasons for which a kernel drops a packet by its sysctls alone (Linux v6.12,
-/// `include/net/dropreason-core.h`). An identical packet has the same end.
-const PERMANENT_DROP_REASONS: [&str; 1] = ["IP_RPFILTER"];
 
 /// Conntrack states in which a retransmitted SYN belongs to the entry (Linux v6.12,
 /// `net/netfilter/nf_conntrack_proto_tcp.c`, `tcp_conntracks`). For a closed connection, the SYN
@@ -158,7 +155,7 @@ impl<'e> TimeoutProof<'e> {
             }
         };
         for flight in &journey.packets {
-            if !is_final(flight, &journey.packets, is_retransmitted) {
+            if !ends::is_final(flight, &journey.packets, is_retransmitted) {
                 return Err(UnprovenError::NotFinal(
                     flight.kind,
                     format!("{:?}", flight.end),
@@ -407,32 +404,6 @@ impl<'s> ChainVisits<'s> {
             .into_iter()
             .filter(move |(chain, counts)| is_unbounded(chain, *counts))
             .map(|(place, _)| place)
-    }
-}
-
-/// Whether a packet has ended, and a retransmission would end in the same way. The flag states
-/// whether the packet belongs to TCP, which retransmits.
-fn is_final(flight: &PacketPath, packets: &[PacketPath], is_retransmitted: bool) -> bool {
-    // The ICMP error of a kernel may come late, or only for the next packet: a lab can limit the
-    // rate of ICMP errors.
-    let ends_without_reply = || {
-        let last = flight.hops.last().and_then(|hop| hop.matches.last());
-        last.is_some_and(|step| step.target.as_deref() != Some("REJECT"))
-    };
-    match (&flight.end, flight.kind) {
-        (PathEnd::DroppedByRule, _) => ends_without_reply(),
-        (PathEnd::Dropped { reason, .. }, kind) => {
-            !is_retransmitted
-                || kind == Kind::Rst
-                || PERMANENT_DROP_REASONS.contains(&reason.as_str())
-        }
-        (PathEnd::Rejected(by), _) => {
-            !is_retransmitted || by.iter().all(|at| packets[*at].kind == Kind::Rst)
-        }
-        // A delivered packet causes a reply or nothing, and a reply is a packet of its own.
-        (PathEnd::Delivered, Kind::Syn | Kind::Datagram | Kind::Ping) => flight.direction,
-        (PathEnd::Delivered, Kind::Rst) => is_retransmitted && flight.direction,
-        _ => false,
     }
 }
 

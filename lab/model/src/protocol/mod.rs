@@ -4,6 +4,7 @@
 //! Messages are length-prefixed JSON. They pass through a pipe to a process on the host, or through
 //! a serial port into a guest.
 
+pub mod failure;
 #[cfg(feature = "framing")]
 pub mod frame;
 pub mod profile;
@@ -15,15 +16,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::{Environment, Evidence, RejectedRequest};
+use crate::evidence::{DropEvidence, Environment, Evidence, RejectedRequest};
 use crate::plan::{Delta, Plan};
+pub use failure::{
+    Failure, FailureKind, IP_ADDR, IP_ROUTE, IP_RULE, IPVSADM, NSTAT, RejectedInput, SYSCTL,
+};
 #[cfg(feature = "framing")]
 pub use frame::{event_framing, read_event, request_framing};
 use profile::Profile;
 use stream::{FromStream, StreamId, StreamRequest, ToStream};
 
 /// Version of the protocol. Both ends must use the same version.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Number that the front end assigns to a lab of an agent.
 pub type LabId = u32;
@@ -80,6 +84,14 @@ pub enum Request {
     Probe {
         /// Lab number.
         lab: LabId,
+    },
+    /// Reports packets that the kernel dropped while the probes of a running lab run, for an agent
+    /// that may not trace them. Not answered.
+    ReportDrops {
+        /// Lab number.
+        lab: LabId,
+        /// Drops since the previous report, and the total number of missed drops.
+        drops: DropEvidence,
     },
     /// Stops all servers with one name in a running lab, together with their open connections. The
     /// kernel refuses later connections. Also stops a program started with [`Request::Start`].
@@ -192,6 +204,7 @@ impl Request {
             self,
             Self::SetClock { .. }
                 | Self::Ping
+                | Self::ReportDrops { .. }
                 | Self::OpenStream { .. }
                 | Self::StreamMessage { .. }
                 | Self::CloseStream { .. }
@@ -208,6 +221,7 @@ impl Request {
             | Self::Change { lab, .. }
             | Self::ResetConnections { lab }
             | Self::Probe { lab }
+            | Self::ReportDrops { lab, .. }
             | Self::Stop { lab, .. }
             | Self::Serve { lab, .. }
             | Self::UpdateObjects { lab, .. }
@@ -415,88 +429,3 @@ pub struct BackendHealthChange {
     /// Whether the latest health check succeeded.
     pub healthy: bool,
 }
-
-/// Cause of a failure. It selects the advice that the user gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum FailureKind {
-    /// No kernel would accept the lab.
-    Input,
-    /// The host lacks a program, a kernel feature, a privilege, or memory.
-    Machine,
-    /// The host was too busy for a reliable verdict.
-    TooBusy,
-    /// Bug in svclab.
-    Bug,
-}
-
-/// Error of an agent operation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{message}")]
-#[serde(rename_all = "camelCase")]
-pub struct Failure {
-    /// Cause of the failure.
-    pub kind: FailureKind,
-    /// Description of the attempted action and the error of the kernel or program.
-    pub message: String,
-    /// Advice for the user, with a command if possible. `None` if there is no advice.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
-    /// Rejected line of rule text and its namespace. `None` if the failure concerns no rule text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rejected: Option<Box<RejectedInput>>,
-}
-
-impl Failure {
-    /// Creates the failure for a host that is too busy for a verdict on `subject`.
-    #[must_use]
-    pub fn too_busy(subject: &str, cause: impl std::fmt::Display) -> Self {
-        Self {
-            kind: FailureKind::TooBusy,
-            message: format!("this machine is too busy for a verdict on {subject}: {cause}"),
-            remedy: Some(
-                "run fewer cases in parallel (`--jobs 1`), or end other programs that keep the \
-                 processors busy"
-                    .to_owned(),
-            ),
-            rejected: None,
-        }
-    }
-}
-
-/// Input that a program or the kernel refused to load.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RejectedInput {
-    /// Namespace for which the input was loaded.
-    pub namespace: String,
-    /// Program that rejected the line. If the agent configured the kernel itself, this is the
-    /// equivalent command: `sysctl`, `ip route`, `ip rule`, `ip addr` or `ipvsadm`. For a counter
-    /// that the kernel lacks, `nstat`.
-    pub program: String,
-    /// Rejected line. If the agent configured the kernel itself, these are the arguments of the
-    /// equivalent command. Empty if the error names no line.
-    pub line: String,
-    /// Line number in the loaded text, from 1. 0 if the error names no line.
-    #[serde(default)]
-    pub line_number: usize,
-    /// Other lines that the error covers, some of which may be valid. The kernel rejects all of a
-    /// chain if one of its rules is invalid.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub related_lines: Vec<String>,
-    /// Error message of the program.
-    pub message: String,
-}
-
-/// Value of [`RejectedInput::program`] for sysctls, which the agent writes itself.
-pub const SYSCTL: &str = "sysctl";
-/// Value of [`RejectedInput::program`] for kernel counters. The line is the name of a counter.
-pub const NSTAT: &str = "nstat";
-/// Value of [`RejectedInput::program`] for routes, which the agent adds itself.
-pub const IP_ROUTE: &str = "ip route";
-/// Value of [`RejectedInput::program`] for routing rules, which the agent adds itself.
-pub const IP_RULE: &str = "ip rule";
-/// Value of [`RejectedInput::program`] for addresses, which the agent adds itself.
-pub const IP_ADDR: &str = "ip addr";
-/// Value of [`RejectedInput::program`] for virtual servers, which the agent adds itself.
-pub const IPVSADM: &str = "ipvsadm";

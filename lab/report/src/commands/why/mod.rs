@@ -149,7 +149,11 @@ pub(crate) fn describe_stop(stopped: &Stopped) -> String {
         0 => "further changes were".to_owned(),
         known => format!(
             "{}, and further ones that follow from their results, were",
-            count(known, "known change or set of changes", "known changes or sets of changes")
+            count(
+                known,
+                "known change or set of changes",
+                "known changes or sets of changes"
+            )
         ),
     };
     format!("{untried} not tried: the search ended after {limit} (--timeout)")

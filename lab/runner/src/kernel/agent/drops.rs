@@ -57,7 +57,12 @@ impl DropTrace {
         })
     }
 
-    /// Stops the trace and returns the dropped packets.
+    /// Returns the packets that were dropped since the previous call.
+    pub(crate) fn drops(&self) -> DropEvidence {
+        self.tracer.drops()
+    }
+
+    /// Stops the trace and returns the packets that were dropped since the previous call.
     pub(crate) fn stop(self) -> DropEvidence {
         self.tracer.drops()
     }

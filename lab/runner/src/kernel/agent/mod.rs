@@ -5,6 +5,7 @@ pub(crate) mod blocking;
 pub(crate) mod cpu_wait;
 pub(super) mod drops;
 mod evidence_check;
+mod lab_drops;
 pub mod program;
 pub(super) mod session;
 pub(super) mod stream;

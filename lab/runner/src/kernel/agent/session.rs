@@ -1,20 +1,20 @@
 //! Running lab of an agent, on the side of the front end.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Agent;
 use super::audience::SessionReceiver;
-use super::blocking::run_blocking;
 use super::cpu_wait;
 use super::evidence_check::ExpectedEvidence;
+use super::lab_drops::LabDrops;
 use super::stream::StreamOpener;
-use crate::kernel::agent::drops::DropTrace;
 use crate::kernel::error::{KernelError, SILENCE_PREFIXES};
-use svclab_agent::drops::TraceError;
 use svclab_diagnostic::printable::format_beginning;
-use svclab_model::evidence::{DropEvidence, Evidence, RejectedRequest};
+use svclab_model::evidence::{Evidence, RejectedRequest};
 use svclab_model::plan::{Delta, Plan, Stage};
 use svclab_model::protocol::profile::Profile;
 use svclab_model::protocol::{
@@ -44,6 +44,8 @@ pub struct Session {
     refused: Vec<RejectedRequest>,
     /// Namespaces whose packets are traced.
     traced_namespaces: Vec<String>,
+    /// Whether the agent settles timeouts, for which it needs the drops of all namespaces.
+    settles: bool,
     expected_evidence: ExpectedEvidence,
     is_removed: bool,
 }
@@ -75,6 +77,7 @@ impl Session {
             descriptors: BTreeMap::new(),
             refused: Vec::new(),
             traced_namespaces: plan.evidence.trace.clone(),
+            settles: settles(&plan.stages),
             expected_evidence: ExpectedEvidence::new(plan),
             health_changes: VecDeque::new(),
             is_removed: false,
@@ -142,6 +145,7 @@ impl Session {
         self.expected_evidence.apply(&delta);
         if let Some(stages) = &delta.stages {
             self.max_probe_time = max_probe_time(stages);
+            self.settles = settles(stages);
         }
         if let Some(watch) = &delta.evidence {
             self.traced_namespaces.clone_from(&watch.trace);
@@ -192,9 +196,20 @@ impl Session {
     ///
     /// When the agent cannot run the probes, returns other evidence than requested, or was lost.
     pub async fn probe(&mut self) -> Result<Evidence, KernelError> {
-        let tracing = self.trace_drops().await;
+        let mut drops = self.trace_drops().await;
         self.agent.link.send(Request::Probe { lab: self.lab });
-        let mut evidence = match self.answer(self.max_probe_time + HANG_TIMEOUT).await? {
+        let (link, lab, settles) = (Arc::clone(&self.agent.link), self.lab, self.settles);
+        let reporting = async {
+            match &mut drops {
+                Some(drops) if settles => drops.report(&link, lab).await,
+                _ => pending().await,
+            }
+        };
+        let answer = tokio::select! {
+            answer = self.answer(self.max_probe_time + HANG_TIMEOUT) => answer?,
+            never = reporting => match never {},
+        };
+        let mut evidence = match answer {
             Event::Probed { evidence, .. } => *evidence,
             other => return Err(self.unexpected(&other)),
         };
@@ -202,28 +217,26 @@ impl Session {
             let cause = format_args!("its evidence does not match the request: {reason}");
             return Err(self.protocol_violation(&cause));
         }
-        match tracing {
-            Some(Ok(tracing)) => evidence.assign_drops(run_blocking(move || tracing.stop()).await),
-            Some(Err(reason)) => evidence.assign_drops(DropEvidence::Uncertain(reason.describe())),
-            None => {}
+        if let Some(drops) = drops {
+            let drops = drops.stop(&self.traced_namespaces).await;
+            if !self.traced_namespaces.is_empty() {
+                evidence.assign_drops(drops);
+            }
         }
         Ok(evidence)
     }
 
     /// Starts to trace the dropped packets of the lab. `None` if the front end does not trace them,
-    /// or if no packets are traced.
-    async fn trace_drops(&self) -> Option<Result<DropTrace, TraceError>> {
-        let agent = self
-            .agent
-            .traced_as
-            .filter(|_| !self.traced_namespaces.is_empty())?;
-        let with_descriptor = |name: &String| Some((name.clone(), *self.descriptors.get(name)?));
-        let namespaces = self
-            .traced_namespaces
-            .iter()
-            .filter_map(with_descriptor)
+    /// or if nothing needs them.
+    async fn trace_drops(&self) -> Option<LabDrops> {
+        let needs = |name: &String| self.settles || self.traced_namespaces.contains(name);
+        let namespaces = self.descriptors.iter();
+        let namespaces = namespaces.filter(|(name, _)| needs(name));
+        let namespaces: Vec<(String, i32)> = namespaces
+            .map(|(name, descriptor)| (name.clone(), *descriptor))
             .collect();
-        Some(run_blocking(move || DropTrace::start(agent, namespaces)).await)
+        let agent = self.agent.traced_as.filter(|_| !namespaces.is_empty())?;
+        Some(LabDrops::start(agent, namespaces).await)
     }
 
     /// Stops what the lab serves under a name, as if its process were killed: connections end, and
@@ -471,6 +484,12 @@ impl Session {
         lost.cause = format_beginning(cause);
         KernelError::Lost(lost)
     }
+}
+
+/// Whether the agent may settle timeouts of stages.
+fn settles(stages: &[Stage]) -> bool {
+    let mut probes = stages.iter().flat_map(|stage| &stage.probes);
+    probes.any(|probe| probe.settle)
 }
 
 /// Returns the maximum time of stages. At worst, each probe waits for the previous one, for its
