@@ -241,22 +241,24 @@ impl Bench {
         name: &str,
         trial: &mut Trial,
     ) -> Result<Status, String> {
-        let mut faults = Vec::new();
+        let (mut faults, mut broken) = (Vec::new(), Vec::new());
         for kind in &task.kinds {
             // Each fault of a pair breaks probes alone, too.
-            match self.draw(healthy, task, *kind, name)? {
-                (fault, true) => faults.push(fault),
-                (fault, false) => {
-                    trial.faults = vec![fault.summary];
-                    return Ok(Status::DoesNotShow);
-                }
+            let (fault, alone) = self.draw(healthy, task, *kind, name)?;
+            if alone.is_empty() {
+                trial.faults = vec![fault.summary];
+                return Ok(Status::DoesNotShow);
             }
+            faults.push(fault);
+            broken.push(alone);
         }
         trial.faults = faults.iter().map(|fault| fault.summary.clone()).collect();
         let base = self.base(task)?;
         let lab = self.write(name, task.mode, &base, &faults.iter().collect::<Vec<_>>())?;
         let failing = self.failing(name, &lab.broken)?;
-        if failing.is_empty() {
+        // The second fault may have moved the lab to another kernel, where the first breaks nothing.
+        let shows = |alone: &Vec<String>| alone.iter().any(|probe| failing.contains(probe));
+        if !broken.iter().all(shows) {
             return Ok(Status::DoesNotShow);
         }
         let nodes: Vec<String> = match faults
@@ -324,14 +326,14 @@ impl Bench {
         ])
     }
 
-    /// Draws a fault until a probe fails. Returns the last fault, and whether a probe fails.
+    /// Draws a fault until a probe fails. Returns the last fault, and the failing probes.
     fn draw(
         &self,
         healthy: &Healthy,
         task: &Task,
         kind: Kind,
         name: &str,
-    ) -> Result<(Fault, bool), String> {
+    ) -> Result<(Fault, Vec<String>), String> {
         let base = self.base(task)?;
         if !base.is_empty() {
             let lab = self.write(&format!("{name}-healthy"), task.mode, &base, &[])?;
@@ -356,10 +358,10 @@ impl Bench {
                 }
                 let lab = self.write(&name, task.mode, &base, &[&fault])?;
                 let failing = self.failing(&name, &lab.broken)?;
-                Ok((fault, !failing.is_empty()))
+                Ok((fault, failing))
             });
             match shown {
-                Ok((fault, true)) => return Ok((fault, true)),
+                Ok((fault, failing)) if !failing.is_empty() => return Ok((fault, failing)),
                 Ok(hidden) => last = Ok(hidden),
                 Err(reason) if last.is_err() => last = Err(reason),
                 Err(_) => {}
