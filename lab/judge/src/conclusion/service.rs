@@ -4,6 +4,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::drop_kind::DropKind;
+use super::drop_table::drop_kind;
+use super::icmp_meaning::{IcmpMeaning, icmp_meaning};
 use super::rules::{RuleReference, marking_jump};
 use super::service_reasons::{MasqueradeOption, ServicePolicy, UntranslatedReason};
 use super::{Conclusion, Fact, KeptSourceReason};
@@ -188,8 +191,8 @@ impl Conclusion<'_> {
     }
 
     /// Returns the first node that did not translate a request to a service: the request left it
-    /// with the address of the service, or a rule dropped it, which rules for packets with such
-    /// addresses do.
+    /// with the address of the service, it has no route for this address, or a rule dropped the
+    /// request, which rules for packets with such addresses do.
     fn untranslated(&self, request: &PacketPath) -> Option<Fact> {
         let (node, hop) = request
             .hops
@@ -199,7 +202,9 @@ impl Conclusion<'_> {
         let has_left = hop.crossings.last().is_some_and(|seen| seen.out);
         let older_entry = self.older_entry(hop);
         let is_dropped = request.end == PathEnd::DroppedByRule && older_entry.is_some();
-        if hop.after.destination != to || !(has_left || is_dropped) {
+        let is_last = request.hops.last().is_some_and(|last| last == hop);
+        let is_unrouted = is_last && self.is_unrouted(request);
+        if hop.after.destination != to || !(has_left || is_dropped || is_unrouted) {
             return None;
         }
         let (service, _) = self.service(to, request.kind)?;
@@ -245,6 +250,30 @@ impl Conclusion<'_> {
             service: service.full_name(),
             reason,
         })
+    }
+
+    /// Whether the kernel ended a packet because it has no route for its destination. It looks the
+    /// route up after the rules for translations.
+    fn is_unrouted(&self, packet: &PacketPath) -> bool {
+        let last = packet.hops.last().and_then(|hop| hop.matches.last());
+        let is_rejected_by_rule =
+            last.is_some_and(|step| matches!(step.target.as_deref(), Some("REJECT" | "reject")));
+        match &packet.end {
+            PathEnd::Dropped {
+                reason, function, ..
+            } => matches!(
+                drop_kind(reason, function.as_deref()),
+                DropKind::NoRoute | DropKind::RouteRefused | DropKind::NotForwarding
+            ),
+            PathEnd::Rejected(_) => {
+                let meaning = icmp_meaning(packet, self.journey);
+                matches!(
+                    meaning,
+                    Some(IcmpMeaning::NetUnreachable | IcmpMeaning::NoRoute)
+                ) && !is_rejected_by_rule
+            }
+            _ => false,
+        }
     }
 
     /// Returns why IPVS did not translate the address of a service. `None` in another mode, or if the
