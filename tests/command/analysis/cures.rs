@@ -223,6 +223,9 @@ fn why_commands_on_two_nodes_are_undone_by_object() {
               node-2: {byHand: {commands: ["sysctl -w net.ipv4.ip_forward=0"]}}
 "#;
     let text = LAB.replacen("      none: []\n", &format!("      none: []\n{fault}"), 1);
+    let text = text.replacen("[dropRule,", "[twoNodes, dropRule,", 1);
+    // Small packets pass the small MTU.
+    let text = text.replacen("5432\"}", "5432\", bytes: 2k}", 1);
     let (_directory, path) = write_lab(&text);
     let case = format!("{}/fault=twoNodes", path.display());
     let output = run(&["why", "--kernel=host", "--format=json", &case]);
@@ -230,17 +233,14 @@ fn why_commands_on_two_nodes_are_undone_by_object() {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
     let case = &document["cases"][0];
     assert_eq!(case["unread"], Value::Null);
-    let (mtu, forwarding) = (
-        "set the MTU of vetha7a3e029 to 1500 on node-1",
-        "set net.ipv4.ip_forward = 1 on node-2",
-    );
-    let named = |probe: &str, wanted: &[&str]| {
+    for (probe, expected) in [
+        ("out", "set the MTU of vetha7a3e029 to 1500 on node-1"),
+        ("call", "set net.ipv4.ip_forward = 1 on node-2"),
+    ] {
         let fixes = fixes(case, probe);
-        let is_wanted = |text: &str| wanted.iter().all(|part| text.contains(part));
-        fixes.iter().any(|(text, _)| is_wanted(text))
-    };
-    assert!(named("out", &[mtu]), "{case:#}");
-    assert!(named("call", &[mtu, forwarding]), "{case:#}");
+        let mut descriptions = fixes.iter().map(|(text, _)| text);
+        assert!(descriptions.any(|text| text == expected), "{case:#}");
+    }
 }
 
 /// Runs `why` with a lab of one node, and returns its output without what differs between runs.

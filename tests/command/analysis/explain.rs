@@ -15,6 +15,9 @@ use crate::support::{LAB, assert_matches_schema, project, run, stderr, stdout, s
 /// The node-to-service probe of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
+/// Lab with a client and a service on two nodes.
+const CURES: &str = include_str!("cures.yaml");
+
 /// Ends 0.5 s after a retransmission.
 const MAX_WAIT_ARGUMENT: &str = "--max-wait=2500ms";
 
@@ -294,6 +297,81 @@ fn explain_lists_causes_that_no_packet_met() {
         assert!(further.contains(cause), "{text}");
     }
     assert!(!further.contains("hardening"), "{text}");
+}
+
+/// A policy of the service may exclude the expected endpoint of a request that was lost before.
+#[test]
+fn explain_lists_policies_that_exclude_expected_endpoint() {
+    let drop = "nodes: {node-1: {byHand: {commands: [\"iptables -t raw -I PREROUTING -p tcp -j DROP\"]}}}\n  \
+                expect: [{call: {connected: 1, endpoints: [web]}}]\n";
+    let second = "---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-2, namespace: default, labels: {app: web}}
+spec: {nodeName: node-1, containers: [{name: web, ports: [{containerPort: 8080}]}]}
+status: {podIP: 10.244.1.10}
+";
+    let (head, rest) = CURES.split_once("  hosts:\n").expect("the hosts");
+    let (_, objects) = rest.split_once("---\n").expect("the objects");
+    let probe = "  probes: {call: {from: pod/default/client, to: \"service/default/web:80\"}}\n";
+    for (field, sentence) in [
+        ("sessionAffinity: None", None),
+        (
+            "internalTrafficPolicy: Local",
+            Some(
+                "`internalTrafficPolicy: Local`: only endpoints on the node of the source are used",
+            ),
+        ),
+        (
+            "sessionAffinity: ClientIP",
+            Some("`sessionAffinity: ClientIP`"),
+        ),
+    ] {
+        let service = objects.replacen(
+            "spec:\n  clusterIP",
+            &format!("spec:\n  {field}\n  clusterIP"),
+            1,
+        );
+        let lab = format!("{head}{probe}  {drop}---\n{service}{second}");
+        let (_directory, path) = write_lab(lab);
+        let text = stdout(&run(&["explain", &path.display().to_string()]));
+        let further = text.split_once("possible further causes");
+        let further = further.map(|(_, further)| {
+            let words: Vec<&str> = further.split_whitespace().collect();
+            words.join(" ")
+        });
+        match (sentence, further) {
+            (None, None) => {}
+            (Some(sentence), Some(further)) if further.contains(sentence) => {}
+            _ => panic!("{field}: {text}"),
+        }
+    }
+}
+
+/// Without a route for the address of a service, the request does not leave the node.
+#[test]
+fn explain_untranslated_request_without_route_names_service() {
+    let (head, rest) = CURES.split_once("  hosts:\n").expect("the hosts");
+    let (_, objects) = rest.split_once("---\n").expect("the objects");
+    let probe = "  probes: {call: {from: pod/default/client, to: \"service/default/web:80\"}}\n";
+    let node = "  nodes: {node-1: {byHand: {commands: [\"ip route del default\"]}}}\n  \
+                expect: [{call: {timeout: 1}}]\n";
+    let ignored = objects.replacen(
+        "{name: web, namespace: default}\nspec:\n  clusterIP",
+        "{name: web, namespace: default, labels: {service.kubernetes.io/service-proxy-name: other}}\n\
+         spec:\n  clusterIP",
+        1,
+    );
+    let (_directory, path) = write_lab(format!("{head}{probe}{node}---\n{ignored}"));
+    let text = stdout(&run(&["explain", &path.display().to_string()]));
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    for part in [
+        "no route to 10.96.0.10 in table main",
+        "node-1 did not translate 10.96.0.10:80 (service/default/web) of service default/web:",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
 }
 
 #[test]
