@@ -15,8 +15,7 @@ type MaskResults = Vec<(DifferenceMask, ChangeResult, u32)>;
 
 impl Search<'_> {
     /// Narrows down fixes that rewrite the state of a node, and tries to restore only the objects that
-    /// are needed. A fix stays as it is if narrowing fails
-    /// or the time ends.
+    /// are needed. A fix stays as it is if narrowing fails or the time ends.
     pub(in crate::why) async fn narrow_fixes(&mut self) -> Result<(), RunError> {
         // A pair of plans does not contain steps.
         if self.prepared.plan.stages.len() > 1 {
