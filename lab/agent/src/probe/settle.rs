@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -30,6 +30,10 @@ const MIN_AND_MAX_PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::fr
 /// Maximum number of packets for which probes are settled. Following more packets takes longer than
 /// waiting.
 const MAX_PACKETS: usize = 10_000;
+
+/// Examinations take at most one of so many parts of the time that the probes wait. In a guest, one may
+/// take a second, in which no connection can end.
+const PARTS_OF_WAIT: u32 = 10;
 
 /// Table identity: backend, IP version and name.
 type TableKey = (&'static str, u8, String);
@@ -74,6 +78,9 @@ pub(crate) struct Settler<'a> {
     packets_seen: usize,
     /// Number of packets and of reported drops at the last attempt to prove a timeout.
     tried: Option<(usize, usize)>,
+    begin: Instant,
+    /// Time that examinations took.
+    spent: Duration,
     pause: Duration,
 }
 
@@ -98,6 +105,8 @@ impl<'a> Settler<'a> {
             rules: BTreeMap::new(),
             packets_seen: 0,
             tried: None,
+            begin: Instant::now(),
+            spent: Duration::ZERO,
             pause: MIN_AND_MAX_PAUSE[0],
         }
     }
@@ -117,9 +126,22 @@ impl<'a> Settler<'a> {
         }
         self.pause = (2 * self.pause).min(MIN_AND_MAX_PAUSE[1]);
         let now = Some((seen, self.reported.len()));
-        if seen > MAX_PACKETS || std::mem::replace(&mut self.tried, now) == now {
+        let is_over_budget = self.spent * PARTS_OF_WAIT > self.begin.elapsed();
+        if seen > MAX_PACKETS || is_over_budget || std::mem::replace(&mut self.tried, now) == now {
             return Ok(Vec::new());
         }
+        let examining = Instant::now();
+        let settled = self.examine(pending, seen).await;
+        self.spent += examining.elapsed();
+        settled
+    }
+
+    /// Returns the indexes of the connections that the packets until now prove to time out.
+    async fn examine(
+        &mut self,
+        pending: &[PendingConnection],
+        seen: usize,
+    ) -> Result<Vec<usize>, Failure> {
         let mut evidence = StageEvidence {
             attempts: pending
                 .iter()
