@@ -53,6 +53,17 @@ impl ExpectedEvidence {
         }
     }
 
+    /// Returns the namespaces whose packets are traced.
+    pub(super) fn traced_namespaces(&self) -> &[String] {
+        &self.watch.trace
+    }
+
+    /// Whether the agent may settle timeouts, for which it needs the drops of all namespaces.
+    pub(super) fn settles_timeouts(&self) -> bool {
+        let mut probes = self.stages.iter().flat_map(|stage| &stage.probes);
+        probes.any(|probe| probe.settle)
+    }
+
     /// Compares evidence with the request. An item that is missing, occurs twice, or was not
     /// requested is an error.
     pub(super) fn check(&self, evidence: &Evidence) -> Result<(), String> {

@@ -42,10 +42,6 @@ pub struct Session {
     max_probe_time: Duration,
     descriptors: BTreeMap<String, i32>,
     refused: Vec<RejectedRequest>,
-    /// Namespaces whose packets are traced.
-    traced_namespaces: Vec<String>,
-    /// Whether the agent settles timeouts, for which it needs the drops of all namespaces.
-    settles: bool,
     expected_evidence: ExpectedEvidence,
     is_removed: bool,
 }
@@ -76,8 +72,6 @@ impl Session {
             agent,
             descriptors: BTreeMap::new(),
             refused: Vec::new(),
-            traced_namespaces: plan.evidence.trace.clone(),
-            settles: settles(&plan.stages),
             expected_evidence: ExpectedEvidence::new(plan),
             health_changes: VecDeque::new(),
             is_removed: false,
@@ -145,10 +139,6 @@ impl Session {
         self.expected_evidence.apply(&delta);
         if let Some(stages) = &delta.stages {
             self.max_probe_time = max_probe_time(stages);
-            self.settles = settles(stages);
-        }
-        if let Some(watch) = &delta.evidence {
-            self.traced_namespaces.clone_from(&watch.trace);
         }
         self.agent.link.send(Request::Change {
             lab: self.lab,
@@ -198,7 +188,8 @@ impl Session {
     pub async fn probe(&mut self) -> Result<Evidence, KernelError> {
         let mut drops = self.trace_drops().await;
         self.agent.link.send(Request::Probe { lab: self.lab });
-        let (link, lab, settles) = (Arc::clone(&self.agent.link), self.lab, self.settles);
+        let (link, lab) = (Arc::clone(&self.agent.link), self.lab);
+        let settles = self.expected_evidence.settles_timeouts();
         let reporting = async {
             match &mut drops {
                 Some(drops) if settles => drops.report(&link, lab).await,
@@ -218,8 +209,9 @@ impl Session {
             return Err(self.protocol_violation(&cause));
         }
         if let Some(drops) = drops {
-            let drops = drops.stop(&self.traced_namespaces).await;
-            if !self.traced_namespaces.is_empty() {
+            let traced = self.expected_evidence.traced_namespaces();
+            let drops = drops.stop(traced).await;
+            if !traced.is_empty() {
                 evidence.assign_drops(drops);
             }
         }
@@ -229,7 +221,9 @@ impl Session {
     /// Starts to trace the dropped packets of the lab. `None` if the front end does not trace them,
     /// or if nothing needs them.
     async fn trace_drops(&self) -> Option<LabDrops> {
-        let needs = |name: &String| self.settles || self.traced_namespaces.contains(name);
+        let expected = &self.expected_evidence;
+        let settles = expected.settles_timeouts();
+        let needs = |name: &String| settles || expected.traced_namespaces().contains(name);
         let namespaces = self.descriptors.iter();
         let namespaces = namespaces.filter(|(name, _)| needs(name));
         let namespaces: Vec<(String, i32)> = namespaces
@@ -484,12 +478,6 @@ impl Session {
         lost.cause = format_beginning(cause);
         KernelError::Lost(lost)
     }
-}
-
-/// Whether the agent may settle timeouts of stages.
-fn settles(stages: &[Stage]) -> bool {
-    let mut probes = stages.iter().flat_map(|stage| &stage.probes);
-    probes.any(|probe| probe.settle)
 }
 
 /// Returns the maximum time of stages. At worst, each probe waits for the previous one, for its
