@@ -31,8 +31,7 @@ impl Search<'_> {
         &mut self,
         attempts: Vec<Vec<ProposedChange>>,
     ) -> Result<(), RunError> {
-        if self.time.is_over() {
-            self.stop(attempts.len());
+        if self.stop_if_over(attempts.len()) {
             return Ok(());
         }
         let search = &*self;

@@ -66,8 +66,7 @@ impl Search<'_> {
     /// Tries pairs of which one is in `firsts`: with the other candidates, and with the changes that
     /// are worth trying after it.
     async fn try_pairs_with(&mut self, firsts: Vec<ProposedChange>) -> Result<(), RunError> {
-        if self.time.is_over() {
-            self.stop(0);
+        if self.stop_if_over(0) {
             return Ok(());
         }
         let search = &*self;

@@ -235,8 +235,7 @@ impl Search<'_> {
         if count < 2 {
             return Ok(());
         }
-        if self.time.is_over() {
-            self.stop(0);
+        if self.stop_if_over(0) {
             return Ok(());
         }
         let mut results: Vec<(DifferenceMask, ChangeResult)> = Vec::new();

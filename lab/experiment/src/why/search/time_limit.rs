@@ -34,6 +34,16 @@ impl TimeLimit {
 }
 
 impl Search<'_> {
+    /// Whether the time is over. If so, this is recorded with a number of known changes that are not
+    /// tried.
+    pub(super) fn stop_if_over(&mut self, untried: usize) -> bool {
+        let is_over = self.time.is_over();
+        if is_over {
+            self.stop(untried);
+        }
+        is_over
+    }
+
     /// Records that changes were not tried because the time was over: a number of known ones, and
     /// those that depend on their results.
     pub(super) fn stop(&mut self, untried: usize) {
