@@ -256,8 +256,7 @@ impl Conclusion<'_> {
     /// route up after the rules for translations.
     fn is_unrouted(&self, packet: &PacketPath) -> bool {
         let last = packet.hops.last().and_then(|hop| hop.matches.last());
-        let is_rejected_by_rule =
-            last.is_some_and(|step| matches!(step.target.as_deref(), Some("REJECT" | "reject")));
+        let is_rejected_by_rule = last.is_some_and(|step| step.target.as_deref() == Some("REJECT"));
         match &packet.end {
             PathEnd::Dropped {
                 reason, function, ..
