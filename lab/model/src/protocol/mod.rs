@@ -4,7 +4,7 @@
 //! Messages are length-prefixed JSON. They pass through a pipe to a process on the host, or through
 //! a serial port into a guest.
 
-pub mod failure;
+mod failure;
 #[cfg(feature = "framing")]
 pub mod frame;
 pub mod profile;

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use svclab_report::Format;
 
-pub(in crate::cli::args) const MERGE_HELP: &str = "\
+pub(crate) const MERGE_HELP: &str = "\
 Examples:
   svclab merge shard-*.json --output results.json
   svclab merge shard-*.json --format junit --output junit.xml

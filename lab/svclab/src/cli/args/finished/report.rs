@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-pub(in crate::cli::args) const REPORT_HELP: &str = "\
+pub(crate) const REPORT_HELP: &str = "\
 Examples:
   svclab run --report results; svclab report results --output results.html
   svclab report shard-1 shard-2 --output all
