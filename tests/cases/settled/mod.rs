@@ -262,20 +262,16 @@ pub fn trials() -> Vec<Trial> {
             })
         })
     });
-    let native = native::TRIALS.map(|(name, trial)| {
-        Trial::test(format!("tables: {name}"), move || {
-            trial();
-            Ok(())
+    let others = [("tables", &native::TRIALS[..]), ("kernel", &drops::TRIALS)];
+    let others = others.into_iter().flat_map(|(kind, trials)| {
+        trials.iter().map(move |(name, trial)| {
+            Trial::test(format!("{kind}: {name}"), move || {
+                trial();
+                Ok(())
+            })
         })
     });
-    let drops = drops::TRIALS.map(|(name, trial)| {
-        Trial::test(format!("kernel: {name}"), move || {
-            trial();
-            Ok(())
-        })
-    });
-    let trials = trials.into_iter().flatten();
-    trials.chain(native).chain(drops).collect()
+    trials.into_iter().flatten().chain(others).collect()
 }
 
 // The router drops the packet before conntrack confirms the entry, so a random choice decides the

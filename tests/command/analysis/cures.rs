@@ -189,6 +189,12 @@ fn fails_after(lab: &Path, fault: &str, commands: &[String]) -> Option<String> {
     })
 }
 
+/// Returns the findings of a case.
+fn why_document(case: &str) -> Value {
+    let output = run(&["why", "--kernel=host", "--format=json", case]);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)))
+}
+
 /// The state that a manual command left is kept in a lab with a changed field.
 #[test]
 fn why_manual_command_and_field_are_fixed_together() {
@@ -200,9 +206,7 @@ fn why_manual_command_and_field_are_fixed_together() {
     let text = text.replacen("targetPort: 8080", "targetPort: 81", 1);
     let (_directory, path) = write_lab(&text);
     let case = format!("{}/policy=Cluster", path.display());
-    let output = run(&["why", "--kernel=host", "--format=json", &case]);
-    let document: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    let document = why_document(&case);
     let fixes = fixes(&document["cases"][0], "call");
     let expected = "delete the route blackhole 10.244.1.10/32 on node-1 + set targetPort";
     let is_expected = |(text, commands): &(String, Vec<String>)| {
@@ -228,9 +232,7 @@ fn why_commands_on_two_nodes_are_undone_by_object() {
     let text = text.replacen("5432\"}", "5432\", bytes: 2k}", 1);
     let (_directory, path) = write_lab(&text);
     let case = format!("{}/fault=twoNodes", path.display());
-    let output = run(&["why", "--kernel=host", "--format=json", &case]);
-    let document: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    let document = why_document(&case);
     let case = &document["cases"][0];
     assert_eq!(case["unread"], Value::Null);
     for (probe, expected) in [

@@ -235,6 +235,16 @@ fn render_text_no_fix_lists_tried_changes() {
     insta::assert_snapshot!("render_text_verbose_lists_pairs", long);
 }
 
+/// Renders a finding without the changes that did not help.
+fn text_of(finding: &Finding) -> String {
+    render_text(
+        std::slice::from_ref(finding),
+        false,
+        false,
+        TerminalWidth::default(),
+    )
+}
+
 #[test]
 fn render_text_untried_pairs_are_counted() {
     let mut finding = finding(&[], Vec::new());
@@ -243,12 +253,7 @@ fn render_text_untried_pairs_are_counted() {
         (90, "90 pairs of changes were not tried"),
     ] {
         finding.untried_pairs = untried;
-        let text = render_text(
-            std::slice::from_ref(&finding),
-            false,
-            false,
-            TerminalWidth::default(),
-        );
+        let text = text_of(&finding);
         assert!(text.contains(sentence), "{text}");
     }
 }
@@ -271,12 +276,7 @@ fn render_text_end_at_time_limit_is_stated() {
             limit_ms: 90_000,
             untried,
         });
-        let text = render_text(
-            std::slice::from_ref(&finding),
-            false,
-            false,
-            TerminalWidth::default(),
-        );
+        let text = text_of(&finding);
         assert!(text.contains(sentence), "{text}");
     }
 }
@@ -298,12 +298,7 @@ fn render_text_unread_state_is_named() {
         nodes: vec!["node-1".to_owned(), "node-2".to_owned()],
         reason: "on node-1, `sysctl -a` failed: no such program".to_owned(),
     });
-    let text = render_text(
-        std::slice::from_ref(&finding),
-        false,
-        false,
-        TerminalWidth::default(),
-    );
+    let text = text_of(&finding);
     let (_, text) = text.split_once("tried\n").expect("the last lines");
     insta::assert_snapshot!(text, @r"
     single objects of node-1, node-2 were not restored, because the state after the
@@ -316,12 +311,7 @@ fn render_text_unread_state_is_named() {
 fn render_text_assumption_is_first() {
     let mut finding = finding(&[], Vec::new());
     finding.assumed = vec!["next hop 10.0.0.77 on eth0 of node-1 does not reply".to_owned()];
-    let text = render_text(
-        std::slice::from_ref(&finding),
-        false,
-        false,
-        TerminalWidth::default(),
-    );
+    let text = text_of(&finding);
     let (text, _) = text.split_once("succeed\n").expect("the first lines");
     insta::assert_snapshot!(text, @r"
     lab/policy=Local, on 6.12
