@@ -234,12 +234,20 @@ pub fn read_file(browser: &Browser, name: &str) -> Vec<u8> {
     );
     let address = address.as_str().expect("an address");
     if let Some(path) = address.strip_prefix("file://") {
-        return fs::read(decoded(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let file = fs::read(decoded(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let is_compressed = file.starts_with(&GZIP_MAGIC);
+        return if is_compressed { decompressed(&file) } else { file };
     }
     let (_, encoded) = address.split_once(";base64,").expect("a data URL");
-    let compressed = BASE64.decode(encoded.as_bytes()).expect("base64");
+    decompressed(&BASE64.decode(encoded.as_bytes()).expect("base64"))
+}
+
+/// First bytes of a gzip file (RFC 1952, section 2.3.1).
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+fn decompressed(compressed: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
-    let mut decoder = GzDecoder::new(compressed.as_slice());
+    let mut decoder = GzDecoder::new(compressed);
     decoder.read_to_end(&mut file).expect("a gzip file");
     file
 }

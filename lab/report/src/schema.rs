@@ -64,7 +64,7 @@ pub fn replayed() -> Schema {
     schema_for::<ReplayDocument>(replay::SCHEMA)
 }
 
-/// Returns the schema of a case's `evidence.json`, which `svclab run --report` writes.
+/// Returns the schema of a case's `evidence.json.gz`, which `svclab run --report` writes.
 #[must_use]
 pub fn evidence() -> Schema {
     schema_for::<EvidenceDocument<'_>>(evidence::SCHEMA)

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use svclab_test_support::can_trace_drops;
+use svclab_test_support::evidence::read_case;
 use svclab_test_support::programs::copy_programs;
 use svclab_test_support::running::normalized;
 
@@ -495,8 +496,7 @@ fn run_report_writes_readable_capture_and_results() {
     );
     let (packets, complaints) = run_program("tcpdump", &["-nr"]);
     assert!(!complaints.contains("truncated"), "{complaints}");
-    let document = fs::read(case.join("evidence.json")).expect("evidence");
-    let document: Value = serde_json::from_slice(&document).expect("JSON");
+    let document = read_case(&case).expect("evidence");
     let captured = document["evidence"]["stages"][0]["packets"]
         .as_array()
         .expect("packets");

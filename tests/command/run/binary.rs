@@ -15,6 +15,7 @@ use svclab_runner::kernel::Host;
 use svclab_runner::results::ErrorKind;
 use svclab_runner::run::{PrepareOptions, prepare, select_labs, to_run_error};
 use svclab_test_support::block_on;
+use svclab_test_support::evidence::read_case;
 use svclab_test_support::programs::agent;
 
 use crate::fake;
@@ -345,9 +346,7 @@ fn run_refused_api_requests_are_in_json_and_report() {
     assert_matches_schema(&results, include_str!("../../schema/results.v1.json"));
     let refused = &results["cases"][0]["refused"];
     insta::assert_snapshot!(serde_json::to_string_pretty(refused).expect("JSON"));
-    let evidence = report.join("lab/policy=Local/evidence.json");
-    let evidence = fs::read_to_string(evidence).expect("the evidence");
-    let evidence: Value = serde_json::from_str(&evidence).expect("JSON");
+    let evidence = read_case(&report.join("lab/policy=Local")).expect("the evidence");
     assert_matches_schema(&evidence, include_str!("../../schema/evidence.v1.json"));
     assert_eq!(&evidence["evidence"]["refused"], refused);
 }

@@ -1,9 +1,12 @@
 //! Tests `svclab report`: pages about finished runs, and comparisons of runs.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -167,12 +170,15 @@ fn report_of_anything_but_runs_is_refused() {
     shards.changed_results("Local", "other.json", |results| {
         results["schema"] = json!("svclab/other/v1");
     });
-    fs::write(
-        shards.path("Cluster/lab/policy=Cluster/evidence.json"),
-        "{}",
-    )
-    .expect("a file");
-    let refused: Vec<String> = [
+    let evidence = shards.path("Cluster/lab/policy=Cluster/evidence.json.gz");
+    fs::write(&evidence, compressed(b"{}")).expect("a file");
+    let refuse = |arguments: &[&str]| {
+        let output = shards.report(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(!shards.path("x.html").exists());
+        stderr(&output)
+    };
+    let mut refused: Vec<String> = [
         &["text.json", "--output=x.html"][..],
         &["none", "--output=x.html"],
         &["other.json", "--output=x.html"],
@@ -182,14 +188,19 @@ fn report_of_anything_but_runs_is_refused() {
         &["Local", "--baseline=nowhere", "--output=x.html"],
     ]
     .iter()
-    .map(|arguments| {
-        let output = shards.report(arguments);
-        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-        assert!(!shards.path("x.html").exists());
-        stderr(&output)
-    })
+    .map(|arguments| refuse(arguments))
     .collect();
+    for damaged in [b"{}".to_vec(), compressed(b"{}")[..12].to_vec()] {
+        fs::write(&evidence, damaged).expect("a file");
+        refused.push(refuse(&["Cluster", "--output=x.html"]));
+    }
     insta::assert_snapshot!(refused.join("\n"));
+}
+
+fn compressed(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text).expect("memory");
+    encoder.finish().expect("memory")
 }
 
 /// The node-to-service probe of the second write-up, with its stale rule.

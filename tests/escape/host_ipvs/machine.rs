@@ -13,13 +13,13 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::unistd::{chdir, chroot};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use svclab_model::evidence::DropEvidence;
 use svclab_report::doctor::DoctorDocument;
 use svclab_runner::kernel::Host;
 use svclab_runner::kernel::doctor::Availability;
 use svclab_runner::results::CaseStatus;
 use svclab_test_support::block_on;
+use svclab_test_support::evidence::read_case;
 
 use super::attempt::{Attempts, RUN_ATTEMPTS, SYSCTL};
 use crate::tenants;
@@ -171,14 +171,13 @@ fn find_escapes() -> Vec<String> {
 
 /// Returns `seen` if drops of packets were recorded, else the reason.
 fn drop_status(case: &str) -> String {
-    let evidence = format!("/tmp/report/{LAB}/{case}/evidence.json");
-    let Ok(text) = fs::read(&evidence) else {
-        return format!("{evidence} does not exist");
+    let directory = format!("/tmp/report/{LAB}/{case}");
+    let document = match read_case(Path::new(&directory)) {
+        Ok(document) => document,
+        Err(error) => return format!("{directory}: {error}"),
     };
-    let document: Option<Value> = serde_json::from_slice(&text).ok();
-    let drops = document.map(|document| document["evidence"]["stages"][0]["drops"].clone());
-    match drops.map(serde_json::from_value) {
-        Some(Ok(DropEvidence::Watched { missed: 0, dropped })) if !dropped.is_empty() => {
+    match serde_json::from_value(document["evidence"]["stages"][0]["drops"].clone()) {
+        Ok(DropEvidence::Watched { missed: 0, dropped }) if !dropped.is_empty() => {
             "seen".to_owned()
         }
         other => format!("{other:?}"),

@@ -14,12 +14,11 @@ use futures_util::future::join_all;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, setns, unshare};
-use serde_json::Value;
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
 use svclab_model::evidence::{DropEvidence, StageEvidence, Verdict};
 use svclab_model::plan::{Backend, Plan};
 use svclab_runner::kernel::{Agent, enter};
-use svclab_test_support::evidence::{dropped, single_stage, traced};
+use svclab_test_support::evidence::{dropped, read_case, single_stage, traced};
 use svclab_test_support::programs::copy_programs;
 use svclab_test_support::{block_on, can_trace_drops};
 
@@ -237,9 +236,8 @@ fn run_case_after(prefix: &[&str], prepare: impl FnOnce(&Path)) -> StageEvidence
         .output()
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let case = format!("report/canal-stale-rule/{case}/evidence.json");
-    let document = fs::read(directory.path().join(case)).expect("evidence");
-    let document: Value = serde_json::from_slice(&document).expect("JSON");
+    let case = directory.path().join("report/canal-stale-rule").join(case);
+    let document = read_case(&case).expect("evidence");
     serde_json::from_value(document["evidence"]["stages"][0].clone()).expect("evidence")
 }
 

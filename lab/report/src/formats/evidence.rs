@@ -1,11 +1,18 @@
 //! Defines the evidence file of a case, which `svclab run --report` writes.
 
+use std::io::{self, Write as _};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::case_details::CaseDetails;
+use crate::formats::gzip::compressed;
+use svclab_diagnostic::printable::{PrintableWriter, TextKind};
 use svclab_model::evidence::Evidence;
 use svclab_runner::run::CaseEvidence;
+
+/// Name of the file.
+pub(crate) const EVIDENCE: &str = "evidence.json.gz";
 
 /// Name and version of the schema.
 pub(crate) const SCHEMA: &str = "svclab/evidence/v1";
@@ -37,6 +44,20 @@ impl<'e> EvidenceDocument<'e> {
             evidence: &seen.evidence,
             details,
         }
+    }
+
+    /// Returns the file: the document as a line of JSON, compressed.
+    ///
+    /// # Errors
+    ///
+    /// Never in practice: the document can be written as JSON, and is written to memory.
+    pub(crate) fn file(&self) -> io::Result<Vec<u8>> {
+        compressed(|out| {
+            let mut out = PrintableWriter::new(out, TextKind::Json);
+            serde_json::to_writer(&mut out, self)?;
+            out.write_all(b"\n")?;
+            out.flush()
+        })
     }
 }
 

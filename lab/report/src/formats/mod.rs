@@ -4,6 +4,7 @@ mod capture;
 pub(crate) mod evidence;
 pub mod folder;
 pub(crate) mod github;
+pub(crate) mod gzip;
 pub mod html;
 pub(crate) mod human;
 pub(crate) mod json;

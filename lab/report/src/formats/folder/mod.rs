@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::additions::{Additions, Answer};
 use crate::formats::capture::write_capture;
-use crate::formats::evidence::EvidenceDocument;
+use crate::formats::evidence::{EVIDENCE, EvidenceDocument};
 use crate::formats::html::evidence::escape_path;
 use crate::formats::html::{CasePage, FileLink, PAGE, Page, ShownRun};
 use crate::formats::junit::Junit;
@@ -44,7 +44,6 @@ const ANSWER_JSON: &str = "answer.json";
 
 /// Files of a case. Its page is [`PAGE`].
 pub(crate) const CAPTURE: &str = "capture.pcapng";
-pub(crate) const EVIDENCE: &str = "evidence.json";
 const EXPLANATION: &str = "explain.txt";
 
 /// Writer of a run's files.
@@ -115,7 +114,8 @@ impl Folder {
         let mut files = Vec::new();
         if let Some(seen) = seen {
             write_file(&path.join(CAPTURE), |out| write_capture(out, seen))?;
-            write_json(&path.join(EVIDENCE), &EvidenceDocument::new(&details, seen))?;
+            let evidence = EvidenceDocument::new(&details, seen).file()?;
+            write_file(&path.join(EVIDENCE), |out| out.write_all(&evidence))?;
             write_file(&path.join(EXPLANATION), |out| {
                 out.write_all(printable(&render_case_journeys(result, seen)).as_bytes())
             })?;

@@ -1,21 +1,23 @@
 //! Reads the files of finished runs, and makes one page about them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::{CAPTURE, EVIDENCE, RESULTS};
+use super::{CAPTURE, RESULTS};
 use crate::case_details::CaseDetails;
 use crate::commands::compare::{Comparison, short_kernel};
-use crate::formats::evidence::{self, StoredDetails};
-use crate::formats::html::evidence::{compressed, embedded, escape_path, includes_evidence};
+use crate::formats::evidence::{self, EVIDENCE, StoredDetails};
+use crate::formats::gzip::{compressed, decompressed};
+use crate::formats::html::evidence::{embedded, escape_path, includes_evidence};
 use crate::formats::html::{CasePage, FileLink, PAGE, Page, ShownRun};
 use crate::results::{CaseDocument, Document, SCHEMA};
 use svclab_diagnostic::files::{self, FileError, Location};
 
-/// Maximum size of a file that is read, in bytes.
+/// Maximum size of a file that is read, in bytes, also after decompression.
 const MAX_BYTES: usize = 512 << 20;
 
 /// Finished run, read from its files.
@@ -73,7 +75,7 @@ impl StoredRun {
         } else {
             Location::anywhere(path)
         };
-        let document: Document = read_json(&results)?;
+        let document: Document = parse_json(&results, &read_file(&results)?)?;
         check_schema(&results, &document.schema, SCHEMA)?;
         let mut cases = BTreeMap::new();
         let directories = if is_directory {
@@ -83,7 +85,7 @@ impl StoredRun {
         };
         for directory in directories {
             let file = Location::below(&directory, EVIDENCE);
-            let stored: StoredDetails = read_json(&file)?;
+            let stored: StoredDetails = parse_json(&file, &read_compressed(&file)?)?;
             check_schema(&file, &stored.schema, evidence::SCHEMA)?;
             cases.insert(key(&stored.details.result), (stored.details, directory));
         }
@@ -151,19 +153,41 @@ fn directories_in(path: &Path) -> Result<Vec<PathBuf>, StoredRunError> {
     Ok(directories)
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(location: &Location) -> Result<T, StoredRunError> {
-    let path = location.display_path();
-    let (bytes, _) = match location.read(MAX_BYTES) {
-        Ok(read) => read,
-        Err(source) => return Err(StoredRunError::File { path, source }),
-    };
+fn read_file(location: &Location) -> Result<Vec<u8>, StoredRunError> {
+    match location.read(MAX_BYTES) {
+        Ok((bytes, _)) => within_limit(location, bytes),
+        Err(source) => Err(StoredRunError::File {
+            path: location.display_path(),
+            source,
+        }),
+    }
+}
+
+fn read_compressed(location: &Location) -> Result<Vec<u8>, StoredRunError> {
+    let bytes = decompressed(&read_file(location)?, MAX_BYTES + 1);
+    within_limit(location, bytes.map_err(|error| content_error(location, &error))?)
+}
+
+fn within_limit(location: &Location, bytes: Vec<u8>) -> Result<Vec<u8>, StoredRunError> {
     if bytes.len() > MAX_BYTES {
+        let path = location.display_path();
         return Err(StoredRunError::TooLarge { path });
     }
-    serde_json::from_slice(&bytes).map_err(|error| StoredRunError::Content {
-        path,
-        reason: error.to_string(),
-    })
+    Ok(bytes)
+}
+
+fn parse_json<T: serde::de::DeserializeOwned>(
+    location: &Location,
+    bytes: &[u8],
+) -> Result<T, StoredRunError> {
+    serde_json::from_slice(bytes).map_err(|error| content_error(location, &error))
+}
+
+fn content_error(location: &Location, reason: &dyn fmt::Display) -> StoredRunError {
+    StoredRunError::Content {
+        path: location.display_path(),
+        reason: reason.to_string(),
+    }
 }
 
 fn check_schema(location: &Location, found: &str, expected: &str) -> Result<(), StoredRunError> {
@@ -274,6 +298,9 @@ fn embedded_files(directory: &Path, names: &[&str]) -> io::Result<Vec<FileLink>>
             let (bytes, _) = read.map_err(|error| {
                 super::with_path(&location.display_path(), &io::Error::other(error))
             })?;
+            if *name == EVIDENCE {
+                return Ok(embedded(name, &bytes));
+            }
             let file = compressed(|out| out.write_all(&bytes))?;
             Ok(embedded(&format!("{name}.gz"), &file))
         })

@@ -1,14 +1,12 @@
 //! Assembles pages: that of a run with its cases, and those of the cases.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use data_encoding::BASE64;
-use flate2::read::GzDecoder;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest as _, Sha256};
 
-use super::case::evidence::compressed;
 use super::case::{self, CasePage, CaseSection};
 use super::packets::side_by_side::render_pairing;
 use super::run;
@@ -17,6 +15,7 @@ use crate::additions::Answer;
 use crate::case_details::CaseDetails;
 use crate::commands::compare::Comparison;
 use crate::comparable::{Comparable, Pairing};
+use crate::formats::gzip::{compressed, decompressed};
 use svclab_diagnostic::printable::printable;
 
 const STYLE: &str = concat!(
@@ -166,7 +165,7 @@ impl Page {
         // A page about one case of moderate size is complete without its script.
         let only = match sections.as_slice() {
             [(_, section, _)] if self.cases.len() == 1 => {
-                Some(decompressed(section)?).filter(|markup| markup.len() <= MAX_PLAIN_BYTES)
+                Some(decompressed_markup(section)?).filter(|markup| markup.len() <= MAX_PLAIN_BYTES)
             }
             _ => None,
         };
@@ -217,7 +216,7 @@ impl Page {
                 let href = format!("{root}{}", other.row.href);
                 render_pairing(&pairing, (&other.row.case, &href))
             });
-            let page = decompressed(compressed)
+            let page = decompressed_markup(compressed)
                 .map(|markup| (path.as_path(), render_case(&case.row, &markup, pairing)));
             Some(page)
         })
@@ -248,10 +247,8 @@ fn stored(id: &str, compressed: &[u8]) -> Markup {
     }
 }
 
-fn decompressed(section: &[u8]) -> io::Result<String> {
-    let mut markup = String::new();
-    GzDecoder::new(section).read_to_string(&mut markup)?;
-    Ok(markup)
+fn decompressed_markup(section: &[u8]) -> io::Result<String> {
+    String::from_utf8(decompressed(section, usize::MAX)?).map_err(io::Error::other)
 }
 
 /// Renders the page of one case.

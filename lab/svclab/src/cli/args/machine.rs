@@ -74,7 +74,7 @@ pub(crate) enum SchemaName {
     Diff,
     /// Output of `explain --format json`.
     Journeys,
-    /// File `evidence.json` of `run --report`.
+    /// File `evidence.json.gz` of `run --report`.
     Evidence,
     /// Output of `ps --format json`.
     Ps,

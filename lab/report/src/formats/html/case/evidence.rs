@@ -1,18 +1,17 @@
 //! Renders the files of a case: links to files beside the page, or the files themselves.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 
 use data_encoding::BASE64;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use maud::{Markup, html};
 
 use super::CasePage;
 use crate::case_details::CaseDetails;
 use crate::formats::capture::write_capture;
-use crate::formats::evidence::EvidenceDocument;
-use svclab_diagnostic::printable::{PrintableWriter, TextKind, printable};
+use crate::formats::evidence::{EVIDENCE, EvidenceDocument};
+use crate::formats::gzip::compressed;
+use svclab_diagnostic::printable::printable;
 use svclab_runner::results::CaseStatus;
 use svclab_runner::run::CaseEvidence;
 
@@ -52,8 +51,7 @@ pub(super) fn render(case: &CasePage, lab: Option<&str>) -> Markup {
                         "These files contain the connections that the page shows. "
                     }
                     @if case.omits_evidence {
-                        "A page with more than " (MAX_CASES) " cases omits evidence.json of passed \
-                         cases. "
+                        "A page with more than " (MAX_CASES) " cases omits the evidence of passed cases. "
                     }
                     code { "--report DIRECTORY" } " writes all."
                 }
@@ -89,12 +87,8 @@ pub(in crate::formats::html) fn embedded_files(
     if !with_evidence {
         return Ok(vec![capture]);
     }
-    let evidence = compressed(|out| {
-        let mut out = PrintableWriter::new(out, TextKind::Json);
-        serde_json::to_writer(&mut out, &EvidenceDocument::new(details, seen))?;
-        out.flush()
-    })?;
-    Ok(vec![capture, embedded("evidence.json.gz", &evidence)])
+    let evidence = EvidenceDocument::new(details, seen).file()?;
+    Ok(vec![capture, embedded(EVIDENCE, &evidence)])
 }
 
 /// Returns a compressed file as a data URL.
@@ -103,14 +97,6 @@ pub(crate) fn embedded(name: &str, file: &[u8]) -> FileLink {
         name: name.to_owned(),
         href: format!("data:application/gzip;base64,{}", BASE64.encode(file)),
     }
-}
-
-pub(crate) fn compressed(
-    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
-) -> io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    write(&mut encoder)?;
-    encoder.finish()
 }
 
 /// Escapes a relative path for a URL.

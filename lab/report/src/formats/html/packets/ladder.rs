@@ -40,7 +40,7 @@ pub(in crate::formats::html) fn render(
             (connection(section, details, connections, start))
         }
         @if omitted > 0 {
-            p.note { (omitted) " more kinds of connections are in explain.txt and evidence.json." }
+            p.note { (omitted) " more kinds of connections are in explain.txt and evidence.json.gz." }
         }
     }
 }

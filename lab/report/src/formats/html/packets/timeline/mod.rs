@@ -94,7 +94,7 @@ pub(in crate::formats::html) fn render(
             details.events {
                 summary { (count(timed.events.len(), "event", "events")) " besides packets" }
                 ol { @for event in &timed.events { (list_item(event, start)) } }
-                @if timed.omitted > 0 { p.note { (timed.omitted) " more are in evidence.json." } }
+                @if timed.omitted > 0 { p.note { (timed.omitted) " more are in evidence.json.gz." } }
             }
         }
     }
