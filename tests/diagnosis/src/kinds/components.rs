@@ -68,22 +68,22 @@ pub(super) const KINDS: [Kind; 14] = [
         Ok(fabric(&json!({"routes": []}), culprit))
     }),
     kind("balancer-without-backend", AREA, Mode::ALL, |_| {
-        Ok(balancer("backends", &json!([])))
+        Ok(balancer(&["backends"], &json!([])))
     }),
     kind("balancer-wrong-backend", AREA, Mode::ALL, |_| {
-        Ok(balancer("backends", &json!(["node-2"])))
+        Ok(balancer(&["backends"], &json!(["node-2"])))
     }),
     kind("balancer-own-source", AREA, Mode::ALL, |_| {
-        Ok(balancer("keepSource", &json!(false)))
+        Ok(balancer(&["keepSource"], &json!(false)))
     }),
     kind("balancer-security-group", AREA, Mode::ALL, |_| {
         Ok(balancer(
-            "securityGroup",
+            &["securityGroup", "SecurityGroup"],
             &json!({"allow": ["203.0.113.0/24"]}),
         ))
     }),
     kind("balancer-target-pods", AREA, Mode::ALL, |_| {
-        Ok(balancer("target", &json!("pods")))
+        Ok(balancer(&["target"], &json!("pods")))
     }),
 ];
 
@@ -125,13 +125,20 @@ pub(super) fn cluster_cidr(value: &Value) -> Fault {
     fault.in_rules(&["10.244.0.0/16"])
 }
 
-/// Puts a load balancer with a wrong property in front of the service `front`.
-fn balancer(property: &str, value: &Value) -> Fault {
+/// Puts a load balancer with a wrong property in front of the service `front`. It checks health, because
+/// in ipvs mode, a node without an endpoint forwards the requests to other nodes, despite
+/// `externalTrafficPolicy: Local`. `names` has the property and other names of it in answers.
+fn balancer(names: &[&str], value: &Value) -> Fault {
+    let property = names[0];
     let merge = json!({"spec": {
         "fabric": {"routes": []},
-        "loadBalancers": {"edge": {"service": "default/front", property: value}},
+        "loadBalancers": {"edge": {
+            "service": "default/front",
+            "healthCheck": {"every": "1s"},
+            property: value,
+        }},
     }});
-    let culprit = Culprit::field("edge", &[property]).or_exact(["edge", "backend*"]);
+    let culprit = Culprit::field("edge", names).or_exact(["edge", "backend*"]);
     patched(
         "Lab",
         &merge,
