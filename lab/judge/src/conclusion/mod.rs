@@ -137,12 +137,19 @@ impl<'a> Explainer<'a> {
         if !journey.verdict.is_success() {
             return conclusion.service_facts(request, reply);
         }
-        let result = self.unexpected.get(&journey.probe);
         let mut facts = Vec::new();
-        if result.is_some_and(|result| result.sources) {
+        let Some(result) = self.unexpected.get(&journey.probe) else {
+            return facts;
+        };
+        if let Some(balanced @ Fact::Balanced { source, .. }) = &conclusion.balanced(request)
+            && (result.endpoints || result.sources && source.is_some())
+        {
+            facts.push(balanced.clone());
+        }
+        if result.sources {
             facts.extend(conclusion.masqueraded(request));
         }
-        if let Some(result) = result.filter(|result| result.endpoints) {
+        if result.endpoints {
             facts.extend(conclusion.service_policies());
             facts.extend(conclusion.missing_endpoints(&result.missing_endpoints));
         }

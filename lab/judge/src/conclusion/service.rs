@@ -390,8 +390,8 @@ impl Conclusion<'_> {
         })
     }
 
-    /// Returns the backend that a load balancer chose for a request.
-    fn balanced(&self, request: &PacketPath) -> Option<Fact> {
+    /// Returns the backend that a load balancer chose for a request, as [`Fact::Balanced`].
+    pub(super) fn balanced(&self, request: &PacketPath) -> Option<Fact> {
         let mut hops = request.hops.iter().enumerate();
         hops.find_map(|(index, hop)| {
             if ![FABRIC, INTERNET].contains(&&*hop.namespace) {
