@@ -185,6 +185,22 @@ fn without_network(namespace: &Namespace) -> Namespace {
     }
 }
 
+/// Returns the check with the real servers that exist. A check without any has no effect.
+fn with_real_servers_of(namespaces: &[Namespace], check: &HealthCheck) -> Option<HealthCheck> {
+    let mut namespaces = namespaces.iter();
+    let balancer = namespaces.find(|namespace| namespace.name == check.namespace)?;
+    let mut check = check.clone();
+    check.real_servers.retain(|guarded| {
+        let mut servers = balancer.ipvs.iter();
+        let server = servers.find(|server| server.key == guarded.key);
+        server.is_some_and(|server| {
+            let mut real_servers = server.servers.iter();
+            real_servers.any(|real| real.address == guarded.address)
+        })
+    });
+    (!check.real_servers.is_empty()).then_some(check)
+}
+
 impl Pair {
     /// Merges two plans. The probes are those of the good plan; steps are ignored.
     ///
@@ -300,19 +316,14 @@ impl Pair {
                 .get(atom)
                 .is_some_and(|group| chosen.get(*group) == Some(&true))
         };
+        let namespaces = self.namespaces.iter().map(|laid| laid.build(&with));
+        let namespaces: Vec<Namespace> = namespaces.collect();
+        let health = self.health.selected(with).flatten();
+        let health = health.filter_map(|check| with_real_servers_of(&namespaces, check));
         Plan {
-            namespaces: self
-                .namespaces
-                .iter()
-                .map(|laid| laid.build(&with))
-                .collect(),
             servers: self.servers.selected(with).cloned().collect(),
-            health: self
-                .health
-                .selected(with)
-                .next()
-                .cloned()
-                .unwrap_or_default(),
+            health: health.collect(),
+            namespaces,
             commands: self.typed.selected(with).cloned().collect(),
             ..self.common.clone()
         }
