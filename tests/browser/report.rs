@@ -236,7 +236,11 @@ pub fn read_file(browser: &Browser, name: &str) -> Vec<u8> {
     if let Some(path) = address.strip_prefix("file://") {
         let file = fs::read(decoded(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
         let is_compressed = file.starts_with(&GZIP_MAGIC);
-        return if is_compressed { decompressed(&file) } else { file };
+        return if is_compressed {
+            decompressed(&file)
+        } else {
+            file
+        };
     }
     let (_, encoded) = address.split_once(";base64,").expect("a data URL");
     decompressed(&BASE64.decode(encoded.as_bytes()).expect("base64"))

@@ -25,5 +25,7 @@ pub fn single_stage(evidence: Evidence) -> StageEvidence {
 /// Reads the evidence file in the directory of a case, which `svclab run --report` writes.
 pub fn read_case(directory: &Path) -> io::Result<Value> {
     let file = File::open(directory.join("evidence.json.gz"))?;
-    Ok(serde_json::from_reader(io::BufReader::new(GzDecoder::new(file)))?)
+    Ok(serde_json::from_reader(io::BufReader::new(
+        GzDecoder::new(file),
+    ))?)
 }

@@ -165,7 +165,10 @@ fn read_file(location: &Location) -> Result<Vec<u8>, StoredRunError> {
 
 fn read_compressed(location: &Location) -> Result<Vec<u8>, StoredRunError> {
     let bytes = decompressed(&read_file(location)?, MAX_BYTES + 1);
-    within_limit(location, bytes.map_err(|error| content_error(location, &error))?)
+    within_limit(
+        location,
+        bytes.map_err(|error| content_error(location, &error))?,
+    )
 }
 
 fn within_limit(location: &Location, bytes: Vec<u8>) -> Result<Vec<u8>, StoredRunError> {
