@@ -248,6 +248,15 @@ impl Finding {
         })
     }
 
+    /// Returns the position of a change among those that were tried, or the maximum if it was not
+    /// tried alone.
+    pub(super) fn position(&self, change: &ProposedChange) -> usize {
+        let mut tried = self.tried.iter();
+        let is_tried =
+            |tried: &TriedChanges| matches!(&tried.changes[..], [one] if one.change == *change);
+        tried.position(is_tried).unwrap_or(usize::MAX)
+    }
+
     /// Returns the tried changes that fix no failing probe.
     pub fn useless_changes(&self) -> impl Iterator<Item = &TriedChanges> {
         self.tried.iter().filter(|tried| {

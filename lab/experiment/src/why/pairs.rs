@@ -1,4 +1,5 @@
-//! Selects the pairs of changes to try: those of an operator's configuration first.
+//! Selects the pairs of changes to try: those of an operator's configuration first, and of these the
+//! pairs of the likeliest changes.
 
 use indexmap::IndexMap;
 
@@ -13,12 +14,20 @@ pub(super) struct Pairs<'o> {
     /// Changes of the pairs. The first `candidates` are those that were also tried alone.
     changes: Vec<ProposedChange>,
     candidates: usize,
-    /// Indices of both changes in the order in which they are applied, by sorted indices.
-    order: IndexMap<[usize; 2], [usize; 2]>,
+    /// Pairs by the sorted indices of both changes.
+    pairs: IndexMap<[usize; 2], RankedPair>,
+}
+
+#[derive(Clone, Copy)]
+struct RankedPair {
+    /// Indices of both changes in the order in which they are applied.
+    order: [usize; 2],
+    /// Sum of the positions of both changes in the lists that they are from.
+    rank: usize,
 }
 
 impl<'o> Pairs<'o> {
-    /// Creates a selection without pairs from changes without duplicates.
+    /// Creates a selection without pairs from changes without duplicates, the likeliest first.
     pub(super) fn new(
         candidates: Vec<ProposedChange>,
         origin_of: &'o dyn Fn(&ProposedChange) -> Origin,
@@ -27,35 +36,39 @@ impl<'o> Pairs<'o> {
             origin_of,
             candidates: candidates.len(),
             changes: candidates,
-            order: IndexMap::new(),
+            pairs: IndexMap::new(),
         }
     }
 
-    /// Adds the pairs of a candidate with the changes that are worth trying after it.
+    /// Adds the pairs of a candidate with the changes that are worth trying after it, the likeliest
+    /// first.
     pub(super) fn add(&mut self, first: usize, next: Vec<ProposedChange>) {
-        for change in next {
+        for (position, change) in next.into_iter().enumerate() {
             let known = self.changes.iter().position(|known| *known == change);
             let second = known.unwrap_or_else(|| {
                 self.changes.push(change);
                 self.changes.len() - 1
             });
-            self.add_pair(first, second);
+            self.add_pair(first, second, first + position);
         }
     }
 
     /// Adds the pairs of a candidate with all other candidates.
     pub(super) fn add_others(&mut self, first: usize) {
         for second in 0..self.candidates {
-            self.add_pair(first, second);
+            self.add_pair(first, second, first + second);
         }
     }
 
-    fn add_pair(&mut self, first: usize, second: usize) {
+    fn add_pair(&mut self, first: usize, second: usize, rank: usize) {
         if first == second || self.changes[second].replaces(&self.changes[first]) {
             return;
         }
         let key = [first.min(second), first.max(second)];
-        self.order.entry(key).or_insert([first, second]);
+        let order = [first, second];
+        let known = self.pairs.entry(key);
+        let pair = known.or_insert(RankedPair { order, rank });
+        pair.rank = pair.rank.min(rank);
     }
 
     fn origin(&self, [first, second]: [usize; 2]) -> Origin {
@@ -68,14 +81,15 @@ impl<'o> Pairs<'o> {
         self,
         is_known: impl Fn(&[ProposedChange]) -> bool,
     ) -> (Vec<Vec<ProposedChange>>, usize) {
-        let pairs = self.order.values().copied();
-        let is_new = |pair: &[usize; 2]| !is_known(&pair.map(|index| self.changes[index].clone()));
-        let mut pairs: Vec<[usize; 2]> = pairs.filter(is_new).collect();
-        pairs.sort_by_key(|pair| self.origin(*pair));
+        let changes = |order: [usize; 2]| order.map(|index| self.changes[index].clone());
+        let pairs = self.pairs.values().copied();
+        let mut pairs: Vec<RankedPair> = pairs
+            .filter(|pair| !is_known(&changes(pair.order)))
+            .collect();
+        pairs.sort_by_key(|pair| (self.origin(pair.order), pair.rank));
         let untried = pairs.len().saturating_sub(MAX_PAIRS);
         pairs.truncate(MAX_PAIRS);
-        let selected = pairs.into_iter();
-        let selected = selected.map(|pair| pair.map(|index| self.changes[index].clone()).to_vec());
+        let selected = pairs.into_iter().map(|pair| changes(pair.order).to_vec());
         (selected.collect(), untried)
     }
 }
@@ -117,6 +131,18 @@ mod tests {
         assert_eq!(selected.len(), 6, "{selected:?}");
         assert_eq!(selected[0], [configured(0), configured(1)]);
         assert!(selected.contains(&vec![generated(0), generated(7)]));
+    }
+
+    #[test]
+    fn select_likeliest_changes_first() {
+        let mut pairs = Pairs::new((0..4).map(configured).collect(), &origin);
+        // The first change after 2 is as likely as a pair of 2 with the likeliest change.
+        pairs.add(2, vec![configured(7), configured(3)]);
+        (0..4).for_each(|first| pairs.add_others(first));
+        let (selected, _) = pairs.select(|_| false);
+        let expected = [[0, 1], [2, 7], [0, 2], [2, 3], [0, 3], [1, 2], [1, 3]];
+        let expected = expected.map(|pair| pair.map(configured).to_vec());
+        assert_eq!(selected, expected);
     }
 
     #[test]

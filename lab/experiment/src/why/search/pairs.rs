@@ -60,6 +60,8 @@ impl Search<'_> {
         let candidates = self.candidates.iter().cloned();
         let mut firsts: Vec<ProposedChange> = candidates.take(MAX_FIRST_RUNS).collect();
         firsts.extend(restorations.take(MAX_FIRST_RUNS));
+        // The likeliest changes were tried first.
+        firsts.sort_by_key(|first| self.finding.position(first));
         self.try_pairs_with(firsts).await
     }
 
