@@ -119,6 +119,11 @@ impl Bench {
         }
     }
 
+    /// Returns the number of trials that run at once.
+    pub(crate) const fn max_labs(&self) -> usize {
+        self.max_labs
+    }
+
     /// Whether another trial can start immediately.
     pub(crate) fn has_room(&self) -> bool {
         self.slots.available_permits() > 0

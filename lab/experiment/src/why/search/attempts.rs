@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt as _, stream};
 
 use super::Search;
 use super::manual_state::change_frozen;
@@ -36,12 +35,14 @@ impl Search<'_> {
         }
         let search = &*self;
         let is_last_test = !search.may_depend_on_next_hop();
+        let count = attempts.len();
         let trials = attempts.into_iter().enumerate();
         let trials = trials.map(|(index, changes)| async move {
             let result = search.evaluate(&changes).await;
             (index, changes, result)
         });
-        let mut pending: FuturesUnordered<_> = trials.collect();
+        // A fix is repeated before further changes are tried, not after all of them.
+        let mut pending = stream::iter(trials).buffer_unordered(self.labs.bench.max_labs());
         let mut reported = self.reported.clone();
         let mut results = Vec::new();
         while let Some(Some((index, changes, result))) = search.time.within(pending.next()).await {
@@ -63,8 +64,8 @@ impl Search<'_> {
             }
             results.push((index, described, result, runs));
         }
-        let untried = pending.len();
         drop(pending);
+        let untried = count - results.len();
         if untried > 0 {
             self.stop(untried);
         }
