@@ -15,7 +15,7 @@ pub(super) struct Pairs<'o> {
     changes: Vec<ProposedChange>,
     candidates: usize,
     /// Pairs by the sorted indices of both changes.
-    pairs: IndexMap<[usize; 2], RankedPair>,
+    ranked: IndexMap<[usize; 2], RankedPair>,
 }
 
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ impl<'o> Pairs<'o> {
             origin_of,
             candidates: candidates.len(),
             changes: candidates,
-            pairs: IndexMap::new(),
+            ranked: IndexMap::new(),
         }
     }
 
@@ -66,7 +66,7 @@ impl<'o> Pairs<'o> {
         }
         let key = [first.min(second), first.max(second)];
         let order = [first, second];
-        let known = self.pairs.entry(key);
+        let known = self.ranked.entry(key);
         let pair = known.or_insert(RankedPair { order, rank });
         pair.rank = pair.rank.min(rank);
     }
@@ -82,7 +82,7 @@ impl<'o> Pairs<'o> {
         is_known: impl Fn(&[ProposedChange]) -> bool,
     ) -> (Vec<Vec<ProposedChange>>, usize) {
         let changes = |order: [usize; 2]| order.map(|index| self.changes[index].clone());
-        let pairs = self.pairs.values().copied();
+        let pairs = self.ranked.values().copied();
         let mut pairs: Vec<RankedPair> = pairs
             .filter(|pair| !is_known(&changes(pair.order)))
             .collect();
