@@ -78,7 +78,7 @@ pub(super) const KINDS: [Kind; 14] = [
     }),
     kind("balancer-security-group", AREA, Mode::ALL, |_| {
         Ok(balancer(
-            &["securityGroup", "SecurityGroup"],
+            &["securityGroup", "*SecurityGroup"],
             &json!({"allow": ["203.0.113.0/24"]}),
         ))
     }),
