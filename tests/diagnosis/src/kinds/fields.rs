@@ -213,12 +213,13 @@ fn balancer_address(draw: &mut Draw<'_>) -> Drawn {
     let ip = object["status"]["loadBalancer"]["ingress"][0]["ip"].clone();
     let merge = json!({"status": {"loadBalancer": {"ingress": [{"ip": ip, "ipMode": "Proxy"}]}}});
     let culprit = Culprit::field(&owner, &["ipMode", "status.loadBalancer"]);
-    Ok(patched(
+    let fault = patched(
         &format!("Service/{owner}"),
         &merge,
         &format!("Service {owner}: ipMode: Proxy"),
         culprit,
-    ))
+    );
+    Ok(or_addresses(fault, &object))
 }
 
 fn proxy_name(draw: &mut Draw<'_>) -> Drawn {
