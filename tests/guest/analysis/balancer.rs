@@ -13,6 +13,7 @@ const LAB: &str = r#"apiVersion: svclab/v1
 kind: Lab
 metadata: {name: balancer}
 spec:
+  about: A service behind a route or behind a load balancer.
   kubeProxy: {version: v1.34, mode: iptables, clusterCIDR: 10.244.0.0/16}
   fabric: {type: routed}
   hosts:
