@@ -137,15 +137,21 @@ impl<'a> Explainer<'a> {
         if !journey.verdict.is_success() {
             return conclusion.service_facts(request, reply);
         }
-        let mut facts = Vec::new();
         let Some(result) = self.unexpected.get(&journey.probe) else {
-            return facts;
+            return Vec::new();
         };
-        if let Some(balanced @ Fact::Balanced { source, .. }) = &conclusion.balanced(request)
-            && (result.endpoints || result.sources && source.is_some())
-        {
-            facts.push(balanced.clone());
-        }
+        let is_cause = |balanced: &Fact| {
+            let has_source = matches!(
+                balanced,
+                Fact::Balanced {
+                    source: Some(_),
+                    ..
+                }
+            );
+            result.endpoints || result.sources && has_source
+        };
+        let balanced = conclusion.balanced(request).filter(is_cause);
+        let mut facts: Vec<Fact> = balanced.into_iter().collect();
         if result.sources {
             facts.extend(conclusion.masqueraded(request));
         }

@@ -120,7 +120,7 @@ impl<F: FnMut(&Trial)> BisectionRun<'_, F> {
             let bad = self.finish_baseline(false, trial).await?;
             let round = Round { mode, good, bad };
             if rounds.last().is_some_and(|last| round.has_new_losses(last))
-                && let Some(baseline) = self.use_earlier(&rounds, max_wait).await?
+                && let Some(baseline) = self.use_earlier(&mut rounds, max_wait).await?
             {
                 return Ok(baseline);
             }
@@ -138,7 +138,7 @@ impl<F: FnMut(&Trial)> BisectionRun<'_, F> {
                 }
             }
             if is_final {
-                if let Some(baseline) = self.use_earlier(&rounds, max_wait).await? {
+                if let Some(baseline) = self.use_earlier(&mut rounds, max_wait).await? {
                     return Ok(baseline);
                 }
                 return Err(BisectError::Indistinguishable {
@@ -159,12 +159,13 @@ impl<F: FnMut(&Trial)> BisectionRun<'_, F> {
     /// many connections are lost on both sides, and fewer show more.
     async fn use_earlier(
         &mut self,
-        rounds: &[Round],
+        rounds: &mut Vec<Round>,
         max_wait: Duration,
     ) -> Result<Option<Baseline>, BisectError> {
-        for round in rounds.iter().rev() {
-            let (symptoms, worst) = self.symptoms(round, true);
-            if let Ok(baseline) = self.usable(round, symptoms, &worst, max_wait).await? {
+        // A round is examined once: this may take trials.
+        while let Some(round) = rounds.pop() {
+            let (symptoms, worst) = self.symptoms(&round, true);
+            if let Ok(baseline) = self.usable(&round, symptoms, &worst, max_wait).await? {
                 return Ok(Some(baseline));
             }
         }
