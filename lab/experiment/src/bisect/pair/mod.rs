@@ -13,6 +13,7 @@
 
 mod difference;
 mod graph;
+mod health;
 mod iptables;
 mod network;
 mod nft;
@@ -31,6 +32,7 @@ use super::merge::{self, Merged};
 use super::narrow::DifferenceMask;
 pub use difference::{Difference, Kind};
 use graph::{DifferenceGraph, DifferenceNode, OwnerKey, Scope};
+use health::with_real_servers_of;
 use iptables::MergedIptables;
 use network::MergedNetwork;
 use nft::MergedTables;
@@ -183,22 +185,6 @@ fn without_network(namespace: &Namespace) -> Namespace {
         neighbours: Vec::new(),
         ..namespace.clone()
     }
-}
-
-/// Returns the check with the real servers that exist. A check without any has no effect.
-fn with_real_servers_of(namespaces: &[Namespace], check: &HealthCheck) -> Option<HealthCheck> {
-    let mut namespaces = namespaces.iter();
-    let balancer = namespaces.find(|namespace| namespace.name == check.namespace)?;
-    let mut check = check.clone();
-    check.real_servers.retain(|guarded| {
-        let mut servers = balancer.ipvs.iter();
-        let server = servers.find(|server| server.key == guarded.key);
-        server.is_some_and(|server| {
-            let mut real_servers = server.servers.iter();
-            real_servers.any(|real| real.address == guarded.address)
-        })
-    });
-    (!check.real_servers.is_empty()).then_some(check)
 }
 
 impl Pair {

@@ -1,12 +1,10 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
 use svclab_dump::compare::iptables::{Order, compare};
-use svclab_model::plan::health::{GuardedServer, HealthRequest};
 use svclab_model::plan::{
     Backend, Forwarding, ForwardingTarget, Iptables, Link, LinkKind, Mac, Neighbour, PortSettings,
     Route, Sysctl,
@@ -14,7 +12,7 @@ use svclab_model::plan::{
 use svclab_planner::delta;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables::Rule;
-use svclab_ruleset::ipvs::{RealServer, VirtualServer, VirtualServerKey};
+use svclab_ruleset::ipvs::{VirtualServer, VirtualServerKey};
 
 fn namespace(rules: &str) -> Namespace {
     Namespace {
@@ -385,48 +383,6 @@ fn describe_each_kind_matches_snapshot() {
         servers: Vec::new(),
     });
     insta::assert_snapshot!(describe_all(&pair(&plan(good), &plan(bad))));
-}
-
-/// The agent refuses a health check of a real server that does not exist.
-#[test]
-fn pair_health_checks_follow_their_real_servers() {
-    let key = VirtualServerKey::FwMark {
-        mark: 7,
-        is_v6: false,
-    };
-    let backend = "10.0.0.9:80".parse().unwrap();
-    let good = plan(namespace(""));
-    let mut bad = good.clone();
-    bad.namespaces[0].ipvs.push(VirtualServer {
-        key,
-        scheduler: "rr".to_owned(),
-        persistence: None,
-        flags: svclab_ruleset::ipvs::SchedulerFlags::default(),
-        servers: vec![RealServer {
-            address: backend,
-            method: svclab_ruleset::ipvs::Forwarding::default(),
-            weight: 1,
-        }],
-    });
-    bad.health.push(HealthCheck {
-        namespace: "node-1".to_owned(),
-        backend,
-        bind: None,
-        request: HealthRequest::Connect,
-        interval: Duration::from_secs(1),
-        real_servers: vec![GuardedServer {
-            key,
-            address: backend,
-        }],
-    });
-    let pair = pair(&good, &bad);
-    assert_eq!(pair.len(), 2);
-    for chosen in [[false, false], [false, true], [true, false], [true, true]] {
-        let plan = pair.plan(&DifferenceMask::from(chosen));
-        let has_server = !plan.namespaces[0].ipvs.is_empty();
-        assert!(plan.health.is_empty() || has_server, "{chosen:?}");
-        assert_eq!(plan.health.len(), usize::from(chosen == [true, true]));
-    }
 }
 
 #[test]
