@@ -6,9 +6,11 @@ use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::{self, JoinHandle};
 
 use futures_util::future::join_all;
 use nix::libc;
@@ -210,6 +212,43 @@ fn drops_beyond_buffer_are_counted() {
     assert!(seen + lost >= u64::try_from(counted).expect("a number"));
 }
 
+/// Has the kernel drop messages in this thread until `ended` has no sender.
+fn drop_messages(ended: &Receiver<()>) {
+    while ended.try_recv() == Err(TryRecvError::Empty) {
+        let (sender, receiver) = UnixDatagram::pair().expect("a pair of sockets");
+        // The queue of a socket holds at least ten messages. Closing the socket drops them.
+        for _ in 0..10 {
+            sender.send(b"unread").expect("the queue has space");
+        }
+        drop(receiver);
+    }
+}
+
+/// A timer of the kernel sends each SYN again. If the timer interrupts the tracing of another drop,
+/// the drop of that SYN is recorded by the second copy of the program or counted as missed.
+#[test]
+fn drops_that_interrupt_other_drops_are_not_lost() {
+    if !can_trace_drops() {
+        return;
+    }
+    let processors = thread::available_parallelism().expect("a number").get();
+    let (ends, threads): (Vec<Sender<()>>, Vec<JoinHandle<()>>) = (0..processors)
+        .map(|_| {
+            let (end, ended) = channel();
+            (end, thread::spawn(move || drop_messages(&ended)))
+        })
+        .unzip();
+    let evidence = block_on(async {
+        let agent = new_host().start().await.expect("an agent");
+        probe(&agent, dropped::retransmission_plan()).await
+    });
+    drop(ends);
+    for each in threads {
+        each.join().expect("the thread ends");
+    }
+    dropped::check_retransmissions(&evidence);
+}
+
 /// Returns the evidence of a case that svclab runs, started through this command.
 fn run_case(prefix: &[&str]) -> StageEvidence {
     run_case_after(prefix, |_| {})
@@ -263,9 +302,11 @@ fn assert_drops_traced(evidence: &StageEvidence) {
         panic!("{:?}", evidence.drops);
     };
     let filtered = dropped.iter().filter(|each| each.reason == "IP_RPFILTER");
+    let filtered = i64::try_from(filtered.count()).expect("a number");
     let counted = evidence.counters["node-2"]["TcpExtIPReversePathFilter"];
-    assert_eq!(i64::try_from(filtered.count()), Ok(counted), "{dropped:#?}");
-    assert!(counted > 0);
+    // A timer sends most of these packets. A hardened kernel may run no BPF program in the context
+    // of the process that the timer interrupts.
+    assert!((1..=counted).contains(&filtered), "{counted} {dropped:#?}");
 }
 
 #[test]

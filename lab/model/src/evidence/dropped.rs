@@ -37,7 +37,8 @@ pub enum DropEvidence {
     Uncertain(String),
     /// Dropped packets were recorded.
     Watched {
-        /// Number of drops that were not recorded because the buffer was full.
+        /// Number of drops that were not recorded, because the buffer was full or the kernel skipped
+        /// the recording programs. An upper bound.
         missed: u64,
         /// Recorded drops, in chronological order.
         dropped: Vec<DroppedPacket>,

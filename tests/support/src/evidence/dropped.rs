@@ -177,6 +177,44 @@ pub fn drop_plan(backend: Backend, times: u32, ttl_expires: bool) -> Plan {
     plan
 }
 
+/// Builds a plan with many connections whose packets the router drops, each sent several times.
+pub fn retransmission_plan() -> Plan {
+    let mut plan = drop_plan(Backend::Nft, 1, false);
+    for namespace in &mut plan.namespaces {
+        if let Some(iptables) = &mut namespace.iptables {
+            iptables.v4 = Input::from_text(&RULES.replace("udp", "tcp"));
+        }
+    }
+    let probes = &mut plan.stages[0].probes;
+    probes.truncate(1);
+    for probe in probes {
+        probe.protocol = ProbeProtocol::Tcp;
+        probe.connections = 500;
+        probe.max_wait = Duration::from_millis(3500);
+    }
+    plan
+}
+
+/// Asserts that all drops of [`retransmission_plan`] that the kernel counted were recorded or
+/// counted as missed.
+pub fn check_retransmissions(evidence: &StageEvidence) {
+    let DropEvidence::Watched { missed, dropped } = &evidence.drops else {
+        panic!("{:?}", evidence.drops);
+    };
+    let way = &expected_drops(false)[0];
+    let ports = dropped.iter().map(|each| client_port(&each.packet));
+    let recorded = ports.filter(|port| *port == Some(way.port)).count();
+    let recorded = u64::try_from(recorded).expect("a number");
+    let counted = counted_packets(evidence, way).expect("the counter");
+    let counted = u64::try_from(counted).expect("a number");
+    assert!(counted > 1000, "{counted}");
+    assert!(recorded <= counted, "{recorded} of {counted}");
+    assert!(
+        recorded + missed >= counted,
+        "{recorded} and {missed} of {counted}"
+    );
+}
+
 /// Returns the destination port of a packet from the client; `None` for other packets.
 fn client_port(packet: &[u8]) -> Option<u16> {
     let source: [u8; 4] = *packet.get(12..)?.first_chunk()?;

@@ -12,6 +12,7 @@ use super::program::Instruction;
 const CREATE_MAP: libc::c_long = 0;
 const UPDATE_ELEMENT: libc::c_long = 2;
 const LOAD_PROGRAM: libc::c_long = 5;
+const GET_INFO: libc::c_long = 15;
 const OPEN_TRACEPOINT: libc::c_long = 17;
 const FREEZE_MAP: libc::c_long = 22;
 
@@ -71,13 +72,13 @@ pub(super) fn create_ring(size: u32) -> io::Result<OwnedFd> {
     )
 }
 
-/// Creates a map with one 8-byte number that can be mapped into memory.
-pub(super) fn create_number() -> io::Result<OwnedFd> {
+/// Creates an array of `count` 8-byte numbers that can be mapped into memory.
+pub(super) fn create_numbers(count: u8) -> io::Result<OwnedFd> {
     create(
         CREATE_MAP,
         &mut [
             u32_pair(MAP_TYPE_ARRAY, 4),
-            u32_pair(8, 1),
+            u32_pair(8, count.into()),
             u32_pair(FLAG_MAPPABLE, 0),
         ],
     )
@@ -154,4 +155,19 @@ pub(super) fn attach(program: &OwnedFd) -> io::Result<OwnedFd> {
         u32_pair(program, 0),
     ];
     create(OPEN_TRACEPOINT, &mut attributes)
+}
+
+/// Returns how often the kernel did not run a program because it already ran on the same processor.
+/// Linux before 5.12 does not report this, and neither do its drop reasons.
+pub(super) fn count_skipped(program: &OwnedFd) -> io::Result<u64> {
+    /// Bytes of `struct bpf_prog_info` up to its field `recursion_misses`, in 8-byte words.
+    const WORDS: usize = 208 / 8;
+    let mut info = [0_u64; WORDS + 1];
+    let size = u32::try_from(size_of_val(&info)).map_err(io::Error::other)?;
+    let mut attributes = [
+        u32_pair(fd_number(program)?, size),
+        info.as_mut_ptr().expose_provenance() as u64,
+    ];
+    bpf(GET_INFO, &mut attributes)?;
+    Ok(info[WORDS])
 }

@@ -9,6 +9,7 @@
 
 mod bpf;
 mod btf;
+mod copies;
 mod kernel;
 mod program;
 mod ring;
@@ -20,17 +21,19 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use nix::time::{ClockId, clock_gettime};
 
+use copies::{Copies, Duplicates};
 use kernel::{KernelTypes, kernel_types};
 use program::{
-    FORMAT, FUNCTION, Handles, INTERFACE, NAMESPACE, NETWORK, PACKET, PROTOCOL, REASON, TAIL, TIME,
+    COPIES, COPY, FORMAT, FUNCTION, Handles, INTERFACE, NAMESPACE, NETWORK, PACKET, PROTOCOL,
+    REASON, TAIL, TIME,
 };
-use ring::{Counter, Ring};
+use ring::Ring;
 use svclab_model::evidence::{DropEvidence, DroppedPacket};
 
 pub use trace_error::TraceError;
 
-/// Size of the ring in bytes: about 17,000 drops.
-const RING_BYTES: u32 = 4 << 20;
+/// Size of the ring in bytes: about 17,000 drops, each recorded by two copies of the program.
+const RING_BYTES: u32 = 8 << 20;
 
 /// Prefix of the kernel's drop reasons.
 const REASON_PREFIX: &str = "SKB_DROP_REASON_";
@@ -55,10 +58,10 @@ pub struct DropTracer {
     types: &'static KernelTypes,
     namespaces: HashMap<u32, String>,
     ring: Ring,
-    lost: Counter,
+    copies: Copies,
+    duplicates: Duplicates,
     /// Offset from the monotonic clock to the wall clock at the start.
     wall_offset: i128,
-    _attached: OwnedFd,
 }
 
 impl DropTracer {
@@ -70,7 +73,7 @@ impl DropTracer {
     /// When drops cannot be traced on this kernel.
     pub fn start(scope: Scope) -> Result<Self, TraceError> {
         // Permission is checked first, because the check costs little.
-        let lost = bpf::create_number().map_err(|error| TraceError::refused(&error))?;
+        let lost = bpf::create_numbers(COPIES).map_err(|error| TraceError::refused(&error))?;
         let kernel = kernel_types()?;
         Self::attach(kernel, scope, &lost).map_err(|error| TraceError::refused(&error))
     }
@@ -89,32 +92,34 @@ impl DropTracer {
             namespaces: set.as_raw_fd(),
             format: format.as_raw_fd(),
         };
-        // The program holds its maps, and the attachment holds the program. No other descriptors
-        // are needed, and a descriptor that does not exist cannot leak.
-        let program = bpf::load(&program::program(&kernel.offsets, handles, owner))?;
+        // The programs hold their maps. Descriptors of the maps are not needed, and a descriptor
+        // that does not exist cannot leak.
+        let copies = Copies::attach(&kernel.offsets, handles, owner, lost)?;
         let wall_offset =
             nanoseconds(ClockId::CLOCK_REALTIME)? - nanoseconds(ClockId::CLOCK_MONOTONIC)?;
         Ok(Self {
             types: kernel,
             namespaces,
             ring: Ring::new(&ring, RING_BYTES.try_into().map_err(io::Error::other)?)?,
-            lost: Counter::new(lost)?,
+            copies,
+            duplicates: Duplicates::default(),
             wall_offset,
-            _attached: bpf::attach(&program)?,
         })
     }
 
-    /// Returns the drops since the previous call, and the total number of lost records.
+    /// Returns the drops since the previous call, and the total number of drops without a record.
     #[must_use]
-    pub fn drops(&self) -> DropEvidence {
-        let records = std::iter::from_fn(|| self.ring.next());
-        let mut dropped: Vec<DroppedPacket> = records
-            .filter_map(|record| self.parse_record(&record))
-            .collect();
-        dropped.sort_by_key(|each| each.time);
-        DropEvidence::Watched {
-            missed: self.lost.get(),
-            dropped,
+    pub fn drops(&mut self) -> DropEvidence {
+        let mut dropped = Vec::new();
+        while let Some(record) = self.ring.next() {
+            if !self.duplicates.contains(&record) {
+                dropped.extend(self.parse_record(&record));
+            }
+        }
+        dropped.sort_by_key(|each: &DroppedPacket| each.time);
+        match self.copies.count_missed() {
+            Ok(missed) => DropEvidence::Watched { missed, dropped },
+            Err(error) => DropEvidence::Uncertain(TraceError::refused(&error).describe()),
         }
     }
 
@@ -136,7 +141,7 @@ impl DropTracer {
         let begin = u32::from(read_u16(record, NETWORK)?);
         let length = read_u32(record, TAIL)?.saturating_sub(begin);
         let length = usize::try_from(length).ok()?;
-        let packet = record.get(PACKET..)?;
+        let packet = record.get(PACKET..COPY)?;
         let packet = &packet[..length.min(packet.len())];
         // Before the kernel has located the IP header, the start of the packet is unknown.
         let packet = if packet.first().is_some_and(|first| first >> 4 == version) {

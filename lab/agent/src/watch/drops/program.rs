@@ -6,6 +6,11 @@
 //! code location and the reason (Linux v6.12, `include/trace/events/skb.h`; since 5.17). The
 //! offsets of the packet's parts come from the kernel's type information. The kernel formats the
 //! location as a function name (`lib/vsprintf.c`, `%ps`), so that no address leaves the kernel.
+//!
+//! The kernel skips a program that already runs on the same processor, as when an interrupt drops a
+//! packet while the program handles another one (Linux v6.12, `kernel/trace/bpf_trace.c`,
+//! `__bpf_trace_run`). Therefore two copies of the program are attached. They run one after the
+//! other, and an interrupt during one of them skips that copy only.
 
 use super::btf::Btf;
 
@@ -26,7 +31,11 @@ pub(super) const PROTOCOL: usize = 22;
 pub(super) const INTERFACE: usize = 24;
 pub(super) const FUNCTION: usize = INTERFACE + INTERFACE_SIZE;
 pub(super) const PACKET: usize = FUNCTION + FUNCTION_SIZE;
-pub(super) const SIZE: usize = PACKET + MAX_PACKET_BYTES;
+pub(super) const COPY: usize = PACKET + MAX_PACKET_BYTES;
+pub(super) const SIZE: usize = COPY + 8;
+
+/// Number of copies of the program.
+pub(super) const COPIES: u8 = 2;
 
 /// Format of the location: the name of its function.
 pub(super) const FORMAT: [u8; 8] = *b"%ps\0\0\0\0\0";
@@ -39,11 +48,11 @@ const HELPER_RING_OUTPUT: i32 = 130;
 const HELPER_PRINT: i32 = 165;
 
 /// Stack offsets of the record, and below it of a pointer, a key, a number and the location.
-const RECORD: i16 = -232;
-const POINTER: i16 = -240;
-const KEY: i16 = -248;
-const NUMBER: i16 = -256;
-const LOCATION: i16 = -264;
+const RECORD: i16 = -240;
+const POINTER: i16 = -248;
+const KEY: i16 = -256;
+const NUMBER: i16 = -264;
+const LOCATION: i16 = -272;
 
 /// Register with the end of the stack.
 const STACK: u8 = 10;
@@ -95,7 +104,7 @@ impl Offsets {
 pub(super) struct Handles {
     /// Ring that receives the records.
     pub ring: i32,
-    /// Counter of the records that did not fit into the ring.
+    /// Counters of the records that did not fit into the ring, by copy of the program.
     pub lost: i32,
     /// Set of the namespaces' inode numbers.
     pub namespaces: i32,
@@ -197,9 +206,14 @@ fn field_on_stack(field: usize) -> i16 {
     RECORD + i16::try_from(field).unwrap_or(0)
 }
 
-/// Generates the program. It records drops in the namespaces of its set that belong to the user
-/// namespace with inode number `owner`.
-pub(super) fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<Instruction> {
+/// Generates a copy of the program, with its number. It records drops in the namespaces of its set
+/// that belong to the user namespace with inode number `owner`.
+pub(super) fn program(
+    offsets: &Offsets,
+    handles: Handles,
+    owner: u32,
+    copy: u8,
+) -> Vec<Instruction> {
     let (packet, device, net) = (7, 8, 9);
     let mut code = Assembler::default();
     let mut exits = Vec::new();
@@ -245,6 +259,7 @@ pub(super) fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<In
     for each in (0..SIZE).step_by(8) {
         code.emit(0x7a, STACK, 0, field_on_stack(each), 0);
     }
+    code.emit(0x72, STACK, 0, field_on_stack(COPY), copy.into());
     code.emit(0x61, 1, STACK, NUMBER, 0);
     code.emit(0x63, STACK, 1, field_on_stack(NAMESPACE), 0);
     code.load(1, 6, 16);
@@ -284,7 +299,7 @@ pub(super) fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<In
     code.set(4, 0);
     code.call(HELPER_RING_OUTPUT);
     exits.push(code.jump(JUMP_IF_ZERO, 0));
-    code.emit(0x62, STACK, 0, KEY, 0);
+    code.emit(0x62, STACK, 0, KEY, copy.into());
     code.map(1, handles.lost);
     code.copy(2, STACK);
     code.add(2, KEY.into());

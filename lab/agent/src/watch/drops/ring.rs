@@ -1,4 +1,4 @@
-//! Reads memory shared with the kernel: the ring buffer and the counter of a BPF program.
+//! Reads memory shared with the kernel: the ring buffer and the counters of BPF programs.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -138,17 +138,24 @@ impl Ring {
     }
 }
 
-/// Counter that a program increments.
+/// Counters that programs increment.
 #[derive(Debug)]
-pub(super) struct Counter(SharedMemory);
+pub(super) struct Counters {
+    memory: SharedMemory,
+    count: usize,
+}
 
-impl Counter {
-    pub(super) fn new(fd: &OwnedFd) -> io::Result<Self> {
-        Ok(Self(SharedMemory::new(fd, page_size()?, 0, false)?))
+impl Counters {
+    pub(super) fn new(fd: &OwnedFd, count: u8) -> io::Result<Self> {
+        Ok(Self {
+            memory: SharedMemory::new(fd, page_size()?, 0, false)?,
+            count: count.into(),
+        })
     }
 
-    pub(super) fn get(&self) -> u64 {
-        self.0.u64_at(0).load(Ordering::Acquire)
+    pub(super) fn get(&self, index: usize) -> u64 {
+        assert!(index < self.count, "a counter that does not exist");
+        self.memory.u64_at(8 * index).load(Ordering::Acquire)
     }
 }
 

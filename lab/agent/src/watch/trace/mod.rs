@@ -189,7 +189,7 @@ impl Trace {
             result.unwrap_or_else(|| Err(io::Error::other("the trace reader is not running")));
         let received = result.map_err(|error| self.to_failure(&error))?;
         let gathered = &mut self.recorded;
-        match &self.drops {
+        match &mut self.drops {
             Ok(tracer) => gathered.drops.add(tracer.drops()),
             Err(why) => gathered.drops = DropEvidence::Uncertain(why.clone()),
         }

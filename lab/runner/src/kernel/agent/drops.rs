@@ -58,12 +58,12 @@ impl DropTrace {
     }
 
     /// Returns the packets that were dropped since the previous call.
-    pub(crate) fn drops(&self) -> DropEvidence {
+    pub(crate) fn drops(&mut self) -> DropEvidence {
         self.tracer.drops()
     }
 
     /// Stops the trace and returns the packets that were dropped since the previous call.
-    pub(crate) fn stop(self) -> DropEvidence {
+    pub(crate) fn stop(mut self) -> DropEvidence {
         self.tracer.drops()
     }
 }
