@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::Failures;
 use crate::why::change::ProposedChange;
+use svclab_scenario::lab::BalancerTarget;
 
 /// Returns the changes of the load balancers that packets were sent to or came from.
 pub(super) fn balancer_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
@@ -29,6 +30,14 @@ pub(super) fn balancer_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
                 ProposedChange::KeepSource {
                     balancer: balancer(),
                 }
+            },
+            match spec.target {
+                BalancerTarget::NodePort => ProposedChange::ForwardToPods {
+                    balancer: balancer(),
+                },
+                BalancerTarget::Pods => ProposedChange::ForwardToNodePorts {
+                    balancer: balancer(),
+                },
             },
             ProposedChange::SkipOwnSource {
                 balancer: balancer(),

@@ -9,7 +9,9 @@ use super::{ChangeError, ProposedChange, edit, objects};
 use svclab_model::plan::{Neighbour, Plan};
 use svclab_rules::kube_proxy::{Cidrs, KubeProxy, NodePortAddress, Version};
 use svclab_scenario::Case;
-use svclab_scenario::lab::{ByHand, FabricRoute, ForeignSources, HealthCheck, LabSpec};
+use svclab_scenario::lab::{
+    BalancerTarget, ByHand, FabricRoute, ForeignSources, HealthCheck, LabSpec,
+};
 
 impl ProposedChange {
     /// Applies the change to a case, if the change concerns the lab document. Returns whether it
@@ -90,6 +92,8 @@ impl ProposedChange {
             | Self::KeepSource { .. }
             | Self::SkipOwnSource { .. }
             | Self::AddHealthCheck { .. }
+            | Self::ForwardToNodePorts { .. }
+            | Self::ForwardToPods { .. }
             | Self::RemoveSecurityGroup { .. }
             | Self::AddBackend { .. }
             | Self::RemoveBackend { .. } => self.apply_to_balancer(case)?,
@@ -121,6 +125,8 @@ impl ProposedChange {
         | Self::KeepSource { balancer: name }
         | Self::SkipOwnSource { balancer: name }
         | Self::AddHealthCheck { balancer: name }
+        | Self::ForwardToNodePorts { balancer: name }
+        | Self::ForwardToPods { balancer: name }
         | Self::RemoveSecurityGroup { balancer: name }
         | Self::AddBackend { balancer: name, .. }
         | Self::RemoveBackend { balancer: name, .. }) = self
@@ -138,6 +144,8 @@ impl ProposedChange {
             Self::AddHealthCheck { .. } if balancer.health_check.is_none() => {
                 set(&mut balancer.health_check, Some(HealthCheck::default()))
             }
+            Self::ForwardToNodePorts { .. } => set(&mut balancer.target, BalancerTarget::NodePort),
+            Self::ForwardToPods { .. } => set(&mut balancer.target, BalancerTarget::Pods),
             Self::RemoveSecurityGroup { .. } => set(&mut balancer.security_group, None),
             Self::AddBackend { node, .. } => match &mut balancer.backends {
                 Some(backends) if !backends.contains(node) => {

@@ -189,6 +189,8 @@ impl fmt::Display for ProposedChange {
             | Self::KeepSource { .. }
             | Self::SkipOwnSource { .. }
             | Self::AddHealthCheck { .. }
+            | Self::ForwardToNodePorts { .. }
+            | Self::ForwardToPods { .. }
             | Self::RemoveSecurityGroup { .. }
             | Self::AddBackend { .. }
             | Self::RemoveBackend { .. } => describe_balancer_change(self, f),
@@ -419,6 +421,18 @@ fn describe_balancer_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>)
             write!(
                 f,
                 "let load balancer {balancer} check the health of its backends"
+            )
+        }
+        ProposedChange::ForwardToNodePorts { balancer } => {
+            write!(
+                f,
+                "let load balancer {balancer} forward to node ports (`target: nodePort`)"
+            )
+        }
+        ProposedChange::ForwardToPods { balancer } => {
+            write!(
+                f,
+                "let load balancer {balancer} forward to pods (`target: pods`)"
             )
         }
         ProposedChange::RemoveSecurityGroup { balancer } => {

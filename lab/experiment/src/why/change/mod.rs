@@ -146,6 +146,16 @@ pub enum ProposedChange {
         /// Load balancer name.
         balancer: String,
     },
+    /// Lets a load balancer forward to the node ports of its backends.
+    ForwardToNodePorts {
+        /// Load balancer name.
+        balancer: String,
+    },
+    /// Lets a load balancer forward to pods.
+    ForwardToPods {
+        /// Load balancer name.
+        balancer: String,
+    },
     /// Removes the security group of a load balancer.
     RemoveSecurityGroup {
         /// Load balancer name.

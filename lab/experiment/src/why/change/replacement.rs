@@ -35,6 +35,10 @@ impl ProposedChange {
                 Self::UseOwnSource { balancer: of } | Self::KeepSource { balancer: of },
             ) => balancer == of,
             (
+                Self::ForwardToNodePorts { balancer } | Self::ForwardToPods { balancer },
+                Self::ForwardToNodePorts { balancer: of } | Self::ForwardToPods { balancer: of },
+            ) => balancer == of,
+            (
                 Self::AddBackend { balancer, node } | Self::RemoveBackend { balancer, node },
                 Self::AddBackend {
                     balancer: of,

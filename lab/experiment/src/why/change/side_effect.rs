@@ -60,6 +60,7 @@ impl ProposedChange {
             Self::UseOwnSource { .. } => {
                 "endpoints see the address of the load balancer, not that of the client"
             }
+            Self::ForwardToPods { .. } => "the load balancer needs routes to the pod networks",
             Self::RemoveSecurityGroup { .. } => "every source can connect to the load balancer",
             Self::RemoveBackend { .. } => {
                 "the load balancer uses fewer nodes, and with `externalTrafficPolicy: Local` no \

@@ -48,6 +48,12 @@ fn balancer_changes() -> Vec<ProposedChange> {
         ProposedChange::AddHealthCheck {
             balancer: named("clb"),
         },
+        ProposedChange::ForwardToNodePorts {
+            balancer: named("clb"),
+        },
+        ProposedChange::ForwardToPods {
+            balancer: named("clb"),
+        },
         ProposedChange::RemoveSecurityGroup {
             balancer: named("clb"),
         },
