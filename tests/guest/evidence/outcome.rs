@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 use svclab_journey::Frame;
 use svclab_judge::Judgement;
 use svclab_model::evidence::PacketKind;
-use svclab_model::evidence::{Attempt, Direction, StageEvidence, Verdict};
+use svclab_model::evidence::{Attempt, Direction, StageEvidence};
 use svclab_model::plan::{EvidenceRequest, LinkKind, Plan};
 use svclab_report::results::CheckDocument;
 use svclab_ruleset::input::Input;
@@ -195,7 +195,7 @@ impl RunContext {
             all_answered: evidence
                 .attempts
                 .iter()
-                .all(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent)),
+                .all(|attempt| !attempt.verdict.is_unanswered()),
             server_ports,
             server_addresses: addresses(&pods),
             probe_sources: addresses(&callers),

@@ -21,9 +21,7 @@ use crate::watch::capture::{self, Capture, CaptureBuffer};
 use crate::watch::reported_drops::ReportedDrops;
 use crate::watch::trace::Trace;
 use crate::watch::{counters, kernel_state, sysctls};
-use svclab_model::evidence::{
-    Attempt, Evidence, Packet, RelayedConnection, StageEvidence, Verdict,
-};
+use svclab_model::evidence::{Attempt, Evidence, Packet, RelayedConnection, StageEvidence};
 use svclab_model::plan::{Lifetime, Namespace, Probe, Stage};
 use svclab_model::protocol::profile::Phase;
 use svclab_model::protocol::{BackendHealthChange, Failure};
@@ -292,9 +290,10 @@ impl RunningLab {
 /// When the kernel dropped packets from a full queue during the probes: its drop counts `before`
 /// and `after` differ.
 fn check_not_overloaded(attempts: &[Attempt], before: u64, after: u64) -> Result<(), Failure> {
-    let unanswered =
-        |attempt: &&Attempt| matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent);
-    let Some(attempt) = attempts.iter().find(unanswered) else {
+    let mut unanswered = attempts
+        .iter()
+        .filter(|attempt| attempt.verdict.is_unanswered());
+    let Some(attempt) = unanswered.next() else {
         return Ok(());
     };
     match after.saturating_sub(before) {
@@ -314,6 +313,7 @@ mod tests {
     use super::*;
     use crate::probe::exchange::{ExchangeResult, UnreliableReason};
     use crate::probe::prober;
+    use svclab_model::evidence::Verdict;
 
     fn new_attempt(verdict: Verdict, doubt: Option<UnreliableReason>) -> Result<Attempt, Failure> {
         let outcome = ExchangeResult {

@@ -56,6 +56,12 @@ impl Verdict {
         matches!(self, Self::Connected | Self::Answered)
     }
 
+    /// Whether no answer of the server arrived in time.
+    #[must_use]
+    pub const fn is_unanswered(self) -> bool {
+        matches!(self, Self::Timeout | Self::Silent)
+    }
+
     /// Returns the verdict as labs and reports write it.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -182,7 +182,7 @@ pub fn retransmission_plan() -> Plan {
     let mut plan = drop_plan(Backend::Nft, 1, false);
     for namespace in &mut plan.namespaces {
         if let Some(iptables) = &mut namespace.iptables {
-            iptables.v4 = Input::from_text(&RULES.replace("udp", "tcp"));
+            iptables.v4 = Input::from_text(RULES.replace("udp", "tcp"));
         }
     }
     let probes = &mut plan.stages[0].probes;

@@ -10,7 +10,6 @@ use crate::bisect::error::{BisectError, describe_count};
 use crate::bisect::narrow::TrialClass;
 use crate::bisect::symptom::{Indistinguishable, MAX_CONNECTIONS, OutcomeDetail, Symptom};
 use crate::trial::{ConnectionOutcome, Tally};
-use svclab_model::evidence::Verdict;
 use svclab_model::plan::Probe;
 
 /// Initial number of connections per probe on each side.
@@ -248,7 +247,7 @@ impl Round {
 
 fn has_losses(tally: &Tally) -> bool {
     let mut outcomes = tally.iter();
-    outcomes.any(|(outcome, _)| matches!(outcome.verdict, Verdict::Timeout | Verdict::Silent))
+    outcomes.any(|(outcome, _)| outcome.verdict.is_unanswered())
 }
 
 fn destination(probe: &Probe) -> String {
@@ -276,6 +275,7 @@ fn describe_outcomes(observation: &Observation, drawn: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use svclab_model::evidence::Verdict;
 
     fn observation(verdicts: &[Verdict]) -> Observation {
         let mut tally = Tally::default();

@@ -13,7 +13,7 @@ use crate::bisect::error::BisectError;
 use crate::bisect::narrow::{DifferenceMask, TrialClass};
 use crate::bisect::{Pair, Task};
 use crate::trial::{OutcomeCount, Tally, tallies_of_plan};
-use svclab_model::evidence::{Evidence, Verdict};
+use svclab_model::evidence::Evidence;
 use svclab_model::plan::{EvidenceRequest, Plan, Probe, Stage};
 
 pub(super) struct BisectionRun<'t, F> {
@@ -171,8 +171,7 @@ impl<F: FnMut(&Trial)> BisectionRun<'_, F> {
 
     fn observe(&self, evidence: &Evidence) -> Observation {
         let attempts = evidence.attempts();
-        let answered = attempts
-            .filter(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent));
+        let answered = attempts.filter(|attempt| !attempt.verdict.is_unanswered());
         let slowest = answered.map(|attempt| attempt.duration).max();
         Observation {
             tallies: tallies_of_plan(&self.task.good, evidence),
