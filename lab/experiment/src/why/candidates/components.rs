@@ -214,6 +214,17 @@ pub(super) fn masqueraded_networks(failures: &Failures<'_>) -> Vec<ProposedChang
     changes
 }
 
+/// Returns the undoing of each manual command that is left in the plan, on the nodes that packets
+/// passed. The others are part of the state of their node.
+pub(super) fn manual_commands(failures: &Failures<'_>) -> Vec<ProposedChange> {
+    let commands = failures.plan.commands.iter();
+    let met = commands.filter(|command| is_met(failures, &command.namespace));
+    met.map(|command| ProposedChange::UndoManualCommand {
+        command: Box::new(command.clone()),
+    })
+    .collect()
+}
+
 /// Returns the undoing of manual changes on the nodes that packets passed.
 pub(super) fn manual_changes(failures: &Failures<'_>) -> Vec<ProposedChange> {
     let nodes = failures.case.spec.nodes.iter();

@@ -104,6 +104,7 @@ pub(super) fn candidates(failures: &Failures<'_>) -> Candidates {
     for packet in failures.packets() {
         changes.extend(route_changes(failures.plan, failures.cluster, packet));
     }
+    changes.extend(components::manual_commands(failures));
     changes.extend(components::masqueraded_networks(failures));
     changes.extend(services::service_changes(failures));
     changes.extend(components::proxy_flags(failures));

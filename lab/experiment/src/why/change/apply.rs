@@ -222,6 +222,12 @@ impl ProposedChange {
                 let namespace = edit::namespace(plan, namespace)?;
                 edit::delete_nft_rule(namespace, table, chain, (*number, rule))
             }
+            Self::UndoManualCommand { command } => {
+                let mut commands = plan.commands.iter();
+                let index = commands.position(|own| own == &**command);
+                plan.commands.remove(index.ok_or(ChangeError::NoEffect)?);
+                Ok(())
+            }
             _ => self.apply_to_network(plan),
         }
     }

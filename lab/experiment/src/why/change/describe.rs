@@ -178,6 +178,13 @@ impl fmt::Display for ProposedChange {
             | Self::AllNodePortAddresses
             | Self::LocalhostNodePorts
             | Self::StrictArp => describe_proxy_change(self, f),
+            Self::UndoManualCommand { command } => {
+                write!(
+                    f,
+                    "undo the manual command `{command}` on {}",
+                    command.namespace
+                )
+            }
             Self::UndoManualChanges { node } => {
                 write!(f, "undo the manual changes on {node}")
             }

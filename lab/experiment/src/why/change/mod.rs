@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::bisect::Difference;
-use svclab_model::plan::{Backend, Forwarding, Neighbour, Route, RoutingRule};
+use svclab_model::plan::{Backend, Forwarding, Neighbour, NodeCommand, Route, RoutingRule};
 use svclab_ruleset::Protocol;
 
 /// Change that may be the fix.
@@ -116,6 +116,13 @@ pub enum ProposedChange {
     StrictArp,
     /// Lets the underlay forward packets whose source is not an address of the sending node.
     AllowForeignSources,
+    /// Does not run one of the manual commands on a node. Only for commands whose changes the state of
+    /// a node does not contain: others can be undone object by object.
+    UndoManualCommand {
+        /// Command with its node.
+        #[schemars(with = "serde_json::Value")]
+        command: Box<NodeCommand>,
+    },
     /// Undoes the manual changes on a node.
     UndoManualChanges {
         /// Node name.
@@ -450,6 +457,7 @@ impl ProposedChange {
                 | Self::SetForwarding { .. }
                 | Self::DeleteAddress { .. }
                 | Self::EnableRealServers { .. }
+                | Self::UndoManualCommand { .. }
                 | Self::Restore { .. }
         )
     }

@@ -33,8 +33,8 @@ impl ProposedChange {
             (
                 Self::UseOwnSource { balancer } | Self::KeepSource { balancer },
                 Self::UseOwnSource { balancer: of } | Self::KeepSource { balancer: of },
-            ) => balancer == of,
-            (
+            )
+            | (
                 Self::ForwardToNodePorts { balancer } | Self::ForwardToPods { balancer },
                 Self::ForwardToNodePorts { balancer: of } | Self::ForwardToPods { balancer: of },
             ) => balancer == of,

@@ -1,6 +1,7 @@
 //! Changes of each kind.
 
 use super::*;
+use svclab_model::plan::{CommandLimits, NodeCommand};
 
 pub(super) fn named(name: &str) -> String {
     name.to_owned()
@@ -243,6 +244,18 @@ fn delete_queue(link: &str, parent: &str) -> ProposedChange {
     }
 }
 
+fn undo_command(words: &[&str]) -> ProposedChange {
+    let command = NodeCommand {
+        namespace: named("node-1"),
+        command: words.iter().copied().map(named).collect(),
+        input: String::new(),
+        limits: CommandLimits::default(),
+    };
+    ProposedChange::UndoManualCommand {
+        command: Box::new(command),
+    }
+}
+
 pub(super) fn node_changes() -> Vec<ProposedChange> {
     vec![
         ProposedChange::ClusterPolicy {
@@ -258,6 +271,7 @@ pub(super) fn node_changes() -> Vec<ProposedChange> {
         },
         ProposedChange::MasqueradeAll,
         ProposedChange::AllowForeignSources,
+        undo_command(&["ip", "xfrm", "policy", "flush"]),
         ProposedChange::UndoManualChanges {
             node: named("node-1"),
         },
