@@ -218,22 +218,24 @@ fn why_manual_command_and_field_are_fixed_together() {
 /// The state of a node does not show a policy of `xfrm`.
 #[test]
 fn why_command_without_shown_state_is_undone_by_itself() {
-    let command = "ip xfrm policy add dst 10.244.1.10/32 dir out action block";
-    let by_hand = format!("byHand: {{commands: [{command}, ip link set lo mtu 1400]}}");
-    let blocked = ONE_NODE.replacen("leftovers: {iptables: []}", &by_hand, 1);
+    let command = "ip xfrm policy add dst 10.244.2.10/32 dir out action block";
     let undone = format!("undo the manual command `{command}` on node-1");
-    for (text, needed) in [
-        (blocked.clone(), vec![undone.as_str()]),
-        (
-            blocked.replacen("targetPort: 8080", "targetPort: 81", 1),
-            vec![&undone, "set targetPort"],
-        ),
+    let forwarding = "set net.ipv4.ip_forward = 1 on node-1";
+    for (others, needed) in [
+        ("ip link set lo mtu 1400", vec![undone.as_str()]),
+        ("sysctl -w net.ipv4.ip_forward=0", vec![&undone, forwarding]),
     ] {
+        let fault = format!(
+            "      blocked:\n      - {{patch: Lab, merge: {{spec: {{nodes: {{node-1: {{byHand: \
+             {{commands: [\"{command}\", \"{others}\"]}}}}}}}}}}}}\n"
+        );
+        let text = LAB.replacen("      none: []\n", &format!("      none: []\n{fault}"), 1);
+        let text = text.replacen("[dropRule,", "[blocked, dropRule,", 1);
         let (_directory, path) = write_lab(&text);
-        let document = why_document(&format!("{}/policy=Cluster", path.display()));
+        let document = why_document(&format!("{}/fault=blocked", path.display()));
         let fixes = fixes(&document["cases"][0], "call");
         let is_expected = |(text, _): &(String, Vec<String>)| {
-            text.matches(" + ").count() + 1 == needed.len()
+            text.split(" + ").count() == needed.len()
                 && needed.iter().all(|part| text.contains(part))
         };
         assert!(fixes.iter().any(is_expected), "{fixes:#?}");

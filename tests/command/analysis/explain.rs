@@ -277,6 +277,7 @@ fn explain_lists_causes_that_no_packet_met() {
             "leftovers: {iptables: []}",
             "byHand:\n        commands:\n        - iptables -t raw -I PREROUTING -p tcp -j DROP\n        \
              - iptables-legacy -A INPUT -p tcp --dport 9 -j DROP\n        \
+             - ip xfrm policy add dst 192.0.2.9/32 dir out action block\n        \
              - nft add table inet hardening\n        \
              - nft add chain inet hardening late",
         )
@@ -294,6 +295,8 @@ fn explain_lists_causes_that_no_packet_met() {
         "node-1 differs from the lab: filter INPUT of iptables-legacy has the additional rule \
          `-p tcp -m tcp --dport 9 -j DROP`",
         "pod/default/web is no endpoint of service default/web: its condition `Ready` is false",
+        "the manual command `ip xfrm policy add dst 192.0.2.9/32 dir out action block` on node-1, \
+         whose changes svclab does not read",
     ] {
         assert!(further.contains(cause), "{text}");
     }

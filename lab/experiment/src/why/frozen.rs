@@ -2,14 +2,13 @@
 //! of the commands. Changes of single objects are possible only in a plan that contains the objects.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::finding::UnreadState;
 use svclab_dump::{File, NodeDump};
 use svclab_model::plan::{ETHERNET_MTU, Neighbour, NodeCommand, Plan};
 use svclab_planner::replay::{HardwareAddresses, replace_node};
+use svclab_planner::visibility::Visibility;
 use svclab_ruleset::tool::Format;
 use svclab_runner::kernel::{KernelError, Session};
 use svclab_runner::run::execute::pool::Pool;
@@ -36,104 +35,6 @@ const PROGRAMS: [(&str, &str); 17] = [
     ("bridge-link", "bridge -d link"),
     ("sysctl-a", "sysctl -a"),
 ];
-
-/// Programs whose changes the state of a node contains.
-const SHOWN: [&str; 7] = [
-    "iptables",
-    "ip6tables",
-    "ipset",
-    "ipvsadm",
-    "nft",
-    "sysctl",
-    "bridge",
-];
-
-/// Programs whose changes the state of a node does not contain: queueing disciplines, tracked
-/// connections and offloads of interfaces.
-const HIDDEN: [&str; 3] = ["tc", "conntrack", "ethtool"];
-
-/// Shells.
-const SHELLS: [&str; 4] = ["sh", "ash", "bash", "dash"];
-
-/// Objects of `ip` that the state of a node does not contain.
-const HIDDEN_OF_IP: [&str; 2] = ["xfrm", "nexthop"];
-
-/// Which changes of a command the state of a node contains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Visibility {
-    /// All, as far as is known.
-    Shown,
-    /// None.
-    Hidden,
-    /// Some.
-    Mixed,
-}
-
-impl Visibility {
-    fn new(command: &NodeCommand) -> Self {
-        let (mut shows, mut hides) = (false, false);
-        for words in simple_commands(command) {
-            match words.split_first() {
-                Some((program, arguments)) if is_hidden(program, arguments) => hides = true,
-                Some((program, _)) => shows |= is_shown(program),
-                None => {}
-            }
-        }
-        match (shows, hides) {
-            (_, false) => Self::Shown,
-            (false, true) => Self::Hidden,
-            (true, true) => Self::Mixed,
-        }
-    }
-}
-
-/// Returns the words of a command, or of each command in the text of a shell. The first word is the
-/// name of the program.
-fn simple_commands(command: &NodeCommand) -> Vec<Vec<&str>> {
-    /// Words of a shell before a command.
-    const BEFORE: [&str; 9] = [
-        "do", "then", "else", "if", "while", "until", "!", "exec", "sudo",
-    ];
-    let program = command.command.first().map(|word| file_name(word));
-    let commands: Vec<Vec<&str>> = if program.is_some_and(|name| SHELLS.contains(&name)) {
-        let texts = command.command.iter().skip(1).chain([&command.input]);
-        let parts = texts.flat_map(|text| text.split([';', '|', '&', '(', ')', '`', '\n']));
-        let words = parts.map(|part| part.split_whitespace());
-        words
-            .map(|words| words.skip_while(|word| BEFORE.contains(word)).collect())
-            .collect()
-    } else {
-        vec![command.command.iter().map(String::as_str).collect()]
-    };
-    commands
-        .into_iter()
-        .filter_map(|mut words| {
-            let first = words.first_mut()?;
-            *first = file_name(first);
-            Some(words)
-        })
-        .collect()
-}
-
-fn file_name(path: &str) -> &str {
-    let name = Path::new(path).file_name().and_then(OsStr::to_str);
-    name.unwrap_or(path)
-}
-
-fn is_hidden(program: &str, arguments: &[&str]) -> bool {
-    let object = arguments.iter().find(|word| !word.starts_with('-'));
-    match program {
-        "ip" => object.is_some_and(|object| HIDDEN_OF_IP.contains(object)),
-        "ipvsadm" => arguments.contains(&"--set"),
-        program => HIDDEN.contains(&program),
-    }
-}
-
-fn is_shown(program: &str) -> bool {
-    // `iptables-legacy` is a variant of iptables.
-    let name = program.split('-').next().unwrap_or(program);
-    program == "ip" || SHOWN.contains(&name)
-}
 
 /// Returns the names of the programs that read the state of a node. Guests have them on request.
 pub(super) fn state_programs() -> impl Iterator<Item = &'static str> {
@@ -314,44 +215,4 @@ async fn read_node(session: &mut Session, node: &str) -> Result<NodeDump, String
         return Err(failures.join("; "));
     }
     Ok(dump)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use svclab_model::plan::CommandLimits;
-
-    #[test]
-    fn visibility_of_commands_depends_on_their_programs() {
-        use Visibility::{Hidden, Mixed, Shown};
-        for (words, expected) in [
-            (&["ip", "route", "del", "10.0.0.0/8"][..], Shown),
-            (&["/sbin/iptables-legacy", "-F"], Shown),
-            (&["sh", "-c", "bridge vlan del dev a vid 1"], Shown),
-            (&["tc", "qdisc", "add", "dev", "eth0", "clsact"], Hidden),
-            (&["ip", "-6", "xfrm", "policy", "flush"], Hidden),
-            (&["ip", "route", "add", "10.0.0.0/8", "nexthop"], Shown),
-            (
-                &["sh", "-c", "for p in 1 2; do conntrack -I -p udp; done"],
-                Hidden,
-            ),
-            (
-                &["sh", "-c", "ip link set a up; tc qdisc del dev a root"],
-                Mixed,
-            ),
-            (&["ipvsadm", "--set", "1", "1", "1"], Hidden),
-            (
-                &["iptables", "-A", "FORWARD", "-m", "conntrack", "-j", "DROP"],
-                Shown,
-            ),
-        ] {
-            let command = NodeCommand {
-                namespace: "node-1".to_owned(),
-                command: words.iter().map(|word| (*word).to_owned()).collect(),
-                input: String::new(),
-                limits: CommandLimits::default(),
-            };
-            assert_eq!(Visibility::new(&command), expected, "{words:?}");
-        }
-    }
 }

@@ -314,6 +314,13 @@ pub enum Fact {
         #[serde(flatten)]
         deviation: Deviation,
     },
+    /// A manual command whose changes the evidence does not contain.
+    UnreadCommand {
+        /// Namespace in which the command ran.
+        namespace: String,
+        /// Command with its arguments.
+        command: String,
+    },
 }
 
 /// Answer of a kernel that does not deliver a packet.

@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use super::{Cause, Explainer, Fact, Fault, RuleReference, deviates};
 use crate::deviation::{Found, contains, differences};
 use svclab_journey::journey::Journey;
+use svclab_model::plan::Plan;
+use svclab_planner::visibility;
 
 impl Explainer<'_> {
     /// Returns the facts about objects that differ from the lab and that no packet of the failing
-    /// journeys met, and about properties of services that exclude expected endpoints. Empty if all
-    /// journeys succeeded.
+    /// journeys met, about properties of services that exclude expected endpoints, and about manual
+    /// commands whose changes are unknown. Empty if all journeys succeeded.
     #[must_use]
     pub fn unmet<'j>(&self, journeys: impl IntoIterator<Item = &'j Journey>) -> Vec<Fact> {
         let journeys = journeys.into_iter();
@@ -21,8 +23,9 @@ impl Explainer<'_> {
         }
         let mut found = differences(&self.lab, &self.rules);
         let excluding = self.excluded_endpoints(&failing);
+        let unread = unread_commands(self.book.plan());
         if found.is_empty() && excluding.is_empty() {
-            return Vec::new();
+            return unread.collect();
         }
         let (mut met, mut dropping) = (Found::new(), Vec::new());
         let mut known = Vec::new();
@@ -43,7 +46,8 @@ impl Explainer<'_> {
             !is_dropping && !contains(&met, deviation)
         });
         let excluding = excluding.into_iter().filter(|fact| !known.contains(fact));
-        found.into_iter().map(deviates).chain(excluding).collect()
+        let found = found.into_iter().map(deviates);
+        found.chain(excluding).chain(unread).collect()
     }
 
     /// Returns the properties of objects that exclude the expected endpoints of lost requests.
@@ -76,6 +80,15 @@ impl Explainer<'_> {
         }
         facts
     }
+}
+
+fn unread_commands(plan: &Plan) -> impl Iterator<Item = Fact> {
+    let commands = plan.commands.iter();
+    let unread = commands.filter(|command| visibility::lacks_evidence(command));
+    unread.map(|command| Fact::UnreadCommand {
+        namespace: command.namespace.clone(),
+        command: command.to_string(),
+    })
 }
 
 /// Returns the rule that dropped a packet where the kernel does not trace packets.

@@ -5,6 +5,7 @@
 //! not understood require nothing; the program rejects them.
 
 use super::{Requirements, quote_line};
+use crate::command_words::{file_name, is_short_for, split_iproute};
 use svclab_model::plan::NodeCommand;
 
 /// Queueing disciplines. Their modules have the prefix `sch_`. The first-in-first-out disciplines are
@@ -67,8 +68,7 @@ pub(super) fn add_requirements(needs: &mut Requirements, command: &NodeCommand) 
     let Some((program, words)) = words.split_first() else {
         return;
     };
-    let program = program.rsplit('/').next().unwrap_or(program);
-    let modules = match program {
+    let modules = match file_name(program) {
         "tc" => of_tc(words),
         "ip" => of_ip(words),
         "ipset" => of_ipset(words),
@@ -89,27 +89,6 @@ fn tc_module(prefix: &str, known: &[&str], name: &str) -> Option<String> {
         name => name,
     };
     known.contains(&name).then(|| format!("{prefix}_{name}"))
-}
-
-/// Splits a command of iproute2 into its object, its verb and the words after it, without options.
-/// Objects and verbs can be abbreviated.
-fn split_iproute<'w>(words: &[&'w str]) -> Option<(&'w str, &'w str, Vec<&'w str>)> {
-    let mut words = words.iter().copied();
-    let object = loop {
-        match words.next()? {
-            // Options with a value.
-            "-n" | "-netns" | "-f" | "-family" => {
-                words.next();
-            }
-            option if option.starts_with('-') => {}
-            object => break object,
-        }
-    };
-    Some((object, words.next()?, words.collect()))
-}
-
-fn is_short_for(word: &str, full: &str) -> bool {
-    !word.is_empty() && full.starts_with(word)
 }
 
 fn of_tc(words: &[&str]) -> Vec<String> {

@@ -47,9 +47,9 @@ pub struct StageJourneys {
     /// Journeys of the connections of the stage, in the order in which they started. Packet numbers
     /// are indices, from 0, into the packets of the same stage of the evidence.
     pub connections: Vec<ExplainedJourney>,
-    /// Objects that differ from the lab and that no packet of a failing connection met, and
-    /// properties of services that exclude expected endpoints. They can be further causes: it is
-    /// unknown what a packet would have met after its end.
+    /// Objects that differ from the lab and that no packet of a failing connection met, properties
+    /// of services that exclude expected endpoints, and manual commands whose changes are unknown.
+    /// They can be further causes: it is unknown what a packet would have met after its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmet: Vec<UnmetCause>,
 }

@@ -462,6 +462,13 @@ impl ProposedChange {
         )
     }
 
+    /// Whether commands on a node make the change. The end of a manual command has none, because its
+    /// effect is unknown.
+    #[must_use]
+    pub(super) const fn is_made_by_commands(&self) -> bool {
+        self.is_on_node() && !matches!(self, Self::UndoManualCommand { .. })
+    }
+
     /// Returns the position of a rule to delete. Rules of one chain are deleted from the end,
     /// because a deletion moves the rules after it.
     pub(super) const fn deleted_position(&self) -> Option<u32> {

@@ -4,6 +4,7 @@
 use super::ProposedChange;
 use svclab_model::plan::{Backend, CommandLimits, NodeCommand, Plan};
 use svclab_model::tools::iptables_command;
+use svclab_planner::visibility::Visibility;
 
 impl ProposedChange {
     /// Returns the commands that make the change after the manual commands of the case. Empty if the
@@ -11,7 +12,10 @@ impl ProposedChange {
     pub(super) fn node_commands(&self, plan: &Plan) -> Vec<NodeCommand> {
         let has_manual_commands = |namespace: &String| {
             let mut typed = plan.commands.iter();
-            typed.any(|command| command.namespace == *namespace)
+            // Commands with another effect change nothing that a plan contains.
+            typed.any(|command| {
+                command.namespace == *namespace && Visibility::new(command) != Visibility::Hidden
+            })
         };
         let (namespaces, line) = match self {
             Self::DeleteQueue {

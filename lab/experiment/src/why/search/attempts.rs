@@ -77,7 +77,13 @@ impl Search<'_> {
                 // Changes of the same objects have the same commands.
                 let is_known = |fix: &Fix| {
                     let known = typed_commands(&fix.changes);
-                    !known.is_empty() && known == typed_commands(&changes)
+                    let mut others = fix.changes.iter().map(|own| &own.change);
+                    !known.is_empty()
+                        && known == typed_commands(&changes)
+                        && others.all(|other| {
+                            other.is_made_by_commands()
+                                || changes.iter().any(|own| own.change == *other)
+                        })
                 };
                 if result.is_fix_for(&failing.probe) && !failing.fixes.iter().any(is_known) {
                     failing.fixes.push(Fix {
@@ -129,8 +135,8 @@ impl Search<'_> {
             (Some(ProposedChange::Restore { .. }), Some(restorations)) => restorations.current(),
             _ => &self.prepared.plan,
         };
-        let known = current.commands.len();
-        let typed = after.plan.commands.iter().skip(known);
+        let typed = after.plan.commands.iter();
+        let typed = typed.filter(|command| !current.commands.contains(command));
         let typed = typed.map(|command| TypedCommand {
             namespace: command.namespace.clone(),
             command: command.to_string(),

@@ -73,23 +73,7 @@ fn render_fact(fact: &Fact) -> String {
         Fact::Refused { packet, sender } => {
             format!("{sender} refused the request with {}", packet.label())
         }
-        Fact::UnexpectedAddresses {
-            packet,
-            namespace,
-            source,
-            destination,
-            reset,
-            bypassed,
-        } => {
-            let addresses = render_unexpected(source, destination.as_ref());
-            let reset = reset.then(|| format!("; {namespace} replied with RST"));
-            format!(
-                "{} reached {namespace} {addresses}{}{}",
-                packet.label(),
-                reset.unwrap_or_default(),
-                render_bypassed(bypassed)
-            )
-        }
+        Fact::UnexpectedAddresses { .. } => render_unexpected_arrival(fact),
         Fact::NoReply => "no reply was sent".to_owned(),
         Fact::KeptSource {
             namespace,
@@ -123,7 +107,33 @@ fn render_fact(fact: &Fact) -> String {
             namespace,
             deviation,
         } => render_deviation(namespace, deviation),
+        Fact::UnreadCommand { namespace, command } => format!(
+            "the manual command `{command}` on {namespace}, whose changes svclab does not read"
+        ),
     }
+}
+
+/// Describes a packet that arrived with unexpected addresses.
+fn render_unexpected_arrival(fact: &Fact) -> String {
+    let Fact::UnexpectedAddresses {
+        packet,
+        namespace,
+        source,
+        destination,
+        reset,
+        bypassed,
+    } = fact
+    else {
+        return String::new();
+    };
+    let addresses = render_unexpected(source, destination.as_ref());
+    let reset = reset.then(|| format!("; {namespace} replied with RST"));
+    format!(
+        "{} reached {namespace} {addresses}{}{}",
+        packet.label(),
+        reset.unwrap_or_default(),
+        render_bypassed(bypassed)
+    )
 }
 
 /// Describes a request that reached its destination.

@@ -195,3 +195,15 @@ fn facts_differing_interfaces_and_sysctls_are_named() {
     let flags = flags.map(|flag| property(flag, Some("off"), Some("on")));
     insta::assert_snapshot!(render(facts.into_iter().chain(flags)));
 }
+
+#[test]
+fn facts_unread_command_is_named() {
+    let unread = Fact::UnreadCommand {
+        namespace: "node-1".to_owned(),
+        command: "ip xfrm policy flush".to_owned(),
+    };
+    insta::assert_snapshot!(
+        render([unread]),
+        @"the manual command `ip xfrm policy flush` on node-1, whose changes svclab does not read"
+    );
+}
