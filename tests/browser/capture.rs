@@ -31,6 +31,27 @@ pub fn check_ipv6(shared: &Shared, layout: Layout) {
     }
 }
 
+/// Compares packets in an IPIP tunnel, whose interface not every host has.
+pub fn check_ipip(shared: &Shared, layout: Layout) {
+    let lab = "tests/browser/ipip.yaml".to_owned();
+    let report = Report::on_kernel("--kernel=6.12", layout, &[lab]);
+    let browser = shared.browser();
+    let case = &report.cases_that_ran(&browser)[0];
+    case.open(&browser);
+    let evidence = report::read_file(&browser, "evidence.json");
+    let evidence: Value = serde_json::from_slice(&evidence).expect("JSON");
+    let frames = evidence["frames"].as_array().expect("frames");
+    let is_tunnelled = |frame: &Value| {
+        let headers = frame["headers"].as_array().expect("headers");
+        let protocols = headers
+            .iter()
+            .filter_map(|header| header["protocol"].as_str());
+        protocols.eq(["ethernet", "ipv4", "ipv4", "tcp"])
+    };
+    assert!(frames.iter().any(is_tunnelled), "{frames:#?}");
+    compare(shared, &report);
+}
+
 /// Compares the numbers of packets of every case, and the headers of shown packets. Returns the
 /// protocols of the headers.
 fn compare(shared: &Shared, report: &Report) -> Protocols {

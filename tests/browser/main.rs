@@ -23,6 +23,7 @@ use std::sync::{Arc, LazyLock};
 use libtest_mimic::{Arguments, Trial};
 
 use report::{Layout, Report};
+use svclab_test_support::ordinary_or_full;
 use webdriver::{Browser, Driver};
 
 /// Path of the program under test.
@@ -119,6 +120,13 @@ fn main() -> ExitCode {
         Layout::File,
         capture::check_ipv6,
     ));
+    if ordinary_or_full(false, true) {
+        trials.push(trial(
+            "capture_of_tunnel_has_all_packets",
+            Layout::File,
+            capture::check_ipip,
+        ));
+    }
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     // Ends chromedriver, and removes the reports.
     drop(shared);

@@ -76,12 +76,17 @@ impl Report {
     /// Runs labs and writes their report. The labs run on the kernel of this host; in a full test run,
     /// those that it cannot run are run in a guest.
     pub fn new(layout: Layout, labs: &[String]) -> Self {
+        let kernel = ordinary_or_full("--kernel=host", "--kernel=auto");
+        Self::on_kernel(kernel, layout, labs)
+    }
+
+    /// Runs labs on a kernel (`--kernel=6.12`) and writes their report.
+    pub fn on_kernel(kernel: &str, layout: Layout, labs: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let (report, page) = match layout {
             Layout::File => ("report.html", "report.html"),
             Layout::Directory => ("report", "report/index.html"),
         };
-        let kernel = ordinary_or_full("--kernel=host", "--kernel=auto");
         let output = Command::new(crate::SVCLAB)
             .current_dir(svclab_test_support::root())
             .env_remove("SVCLAB_TOPOLOGIES")

@@ -13,9 +13,12 @@ use pnet::packet::tcp::TcpFlags;
 use pnet::packet::vlan::VlanPacket;
 
 use svclab_model::evidence::PacketKind;
-use transport::{Transport, parse_transport};
+use transport::{BRIDGED_ETHERNET, parse_transport};
 
 pub use transport::VXLAN_PORTS;
+
+/// Maximum number of nested tunnels.
+const MAX_TUNNELS: u8 = 2;
 
 /// Length of an IPv6 header in bytes.
 const IPV6_HEADER: u32 = 40;
@@ -37,7 +40,7 @@ pub struct Frame {
     pub code: Option<u8>,
     /// Fields of the TCP header; `None` for other protocols.
     pub tcp_header: Option<TcpHeader>,
-    /// Packet that this packet carries through a VXLAN tunnel.
+    /// Packet that this packet carries through a tunnel: VXLAN, IP in IP or GRE.
     pub inner: Option<Box<Frame>>,
     /// Beginning of the packet that an ICMP error quotes.
     pub quoted: Option<Box<Frame>>,
@@ -100,14 +103,35 @@ impl Frame {
     /// or an incomplete IP header.
     #[must_use]
     pub fn from_ethernet(bytes: &[u8]) -> Option<Self> {
+        Self::parse_ethernet(bytes, 0)
+    }
+
+    fn parse_ethernet(bytes: &[u8], tunnels: u8) -> Option<Self> {
         let frame = EthernetPacket::new(bytes)?;
         match frame.get_ethertype() {
             EtherTypes::Vlan => {
                 let tagged = VlanPacket::new(frame.payload())?;
-                Self::from_ether_type(tagged.get_ethertype(), tagged.payload())
+                Self::from_ether_type(tagged.get_ethertype(), tagged.payload(), tunnels)
             }
-            other => Self::from_ether_type(other, frame.payload()),
+            other => Self::from_ether_type(other, frame.payload(), tunnels),
         }
+    }
+
+    /// Parses a packet that another one carries, which is itself inside `tunnels` tunnels.
+    fn in_tunnel(kind: EtherType, bytes: &[u8], tunnels: u8) -> Option<Self> {
+        match kind {
+            _ if tunnels >= MAX_TUNNELS => None,
+            BRIDGED_ETHERNET => Self::parse_ethernet(bytes, tunnels + 1),
+            _ => Self::from_ether_type(kind, bytes, tunnels + 1),
+        }
+    }
+
+    /// Returns the packet that this packet carries through a VXLAN tunnel.
+    #[must_use]
+    pub fn inner_of_vxlan(&self) -> Option<&Self> {
+        self.inner
+            .as_deref()
+            .filter(|_| self.payload == Payload::Udp)
     }
 
     /// Parses an IP packet or the beginning of one. `None` if the bytes hold no complete IP header.
@@ -118,10 +142,10 @@ impl Frame {
             6 => EtherTypes::Ipv6,
             _ => return None,
         };
-        Self::from_ether_type(kind, bytes)
+        Self::from_ether_type(kind, bytes, 0)
     }
 
-    fn from_ether_type(kind: EtherType, bytes: &[u8]) -> Option<Self> {
+    fn from_ether_type(kind: EtherType, bytes: &[u8], tunnels: u8) -> Option<Self> {
         match kind {
             EtherTypes::Ipv4 => {
                 let packet = Ipv4Packet::new(bytes)?;
@@ -138,7 +162,7 @@ impl Frame {
                     destination,
                     packet.get_next_level_protocol(),
                     payload,
-                    is_first_fragment,
+                    is_first_fragment.then_some(tunnels),
                 );
                 frame.invariant_fields.identification = packet.get_identification();
                 frame.ttl = packet.get_ttl();
@@ -156,7 +180,7 @@ impl Frame {
                     destination,
                     transport.protocol,
                     transport.bytes,
-                    transport.is_first_fragment,
+                    transport.is_first_fragment.then_some(tunnels),
                 );
                 frame.ttl = packet.get_hop_limit();
                 frame.length = IPV6_HEADER + u32::from(packet.get_payload_length());
@@ -167,18 +191,17 @@ impl Frame {
         }
     }
 
+    /// Parses the payload of an IP packet inside `tunnels` tunnels. `None` for a fragment that is not
+    /// the first.
     fn from_ip_payload(
         source: IpAddr,
         destination: IpAddr,
         protocol: IpNextHeaderProtocol,
         bytes: &[u8],
-        is_first_fragment: bool,
+        tunnels: Option<u8>,
     ) -> Self {
-        let transport = if is_first_fragment {
-            parse_transport(protocol, bytes)
-        } else {
-            Transport::default()
-        };
+        let transport = tunnels.map(|tunnels| parse_transport(protocol, bytes, tunnels));
+        let transport = transport.unwrap_or_default();
         Self {
             source,
             destination,
@@ -373,6 +396,26 @@ mod tests {
         let outer = Frame::from_ethernet(&ethernet(&ipv4(17, &datagram))).unwrap();
         assert!(outer.has_kind(PacketKind::Udp));
         assert!(outer.inner.unwrap().has_kind(PacketKind::Syn));
+    }
+
+    #[test]
+    fn frame_of_other_tunnels_has_inner_packet() {
+        let inner = ipv4(6, &tcp(0x02));
+        let with_key = [&[0x20, 0, 8, 0, 0, 0, 0, 7], &*inner].concat();
+        let bridged = [&[0, 0, 0x65, 0x58], &*ethernet(&inner)].concat();
+        for (protocol, payload) in [(4, inner.clone()), (47, with_key), (47, bridged)] {
+            let outer = Frame::from_ethernet(&ethernet(&ipv4(protocol, &payload))).unwrap();
+            assert_eq!(outer.inner_of_vxlan(), None);
+            assert!(outer.inner.unwrap().has_kind(PacketKind::Syn), "{protocol}");
+        }
+        let routed = [&[0x40, 0, 8, 0, 0, 0, 0, 0], &*inner].concat();
+        let outer = Frame::from_ethernet(&ethernet(&ipv4(47, &routed))).unwrap();
+        assert_eq!(outer.inner, None);
+        // A packet with many headers has the first ones only.
+        let nested = (0..1000).fold(inner, |inner, _| ipv4(4, &inner));
+        let outer = Frame::from_ethernet(&ethernet(&nested)).unwrap();
+        let third = outer.inner.unwrap().inner.unwrap();
+        assert_eq!(third.inner, None);
     }
 
     #[test]

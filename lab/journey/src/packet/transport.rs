@@ -3,6 +3,8 @@
 use std::hash::Hasher as _;
 
 use pnet::packet::Packet as _;
+use pnet::packet::ethernet::{EtherType, EtherTypes};
+use pnet::packet::gre::GrePacket;
 use pnet::packet::icmp::{IcmpPacket, IcmpTypes};
 use pnet::packet::icmpv6::{Icmpv6Packet, Icmpv6Types};
 use pnet::packet::ip::{IpNextHeaderProtocol, IpNextHeaderProtocols};
@@ -17,6 +19,12 @@ pub const VXLAN_PORTS: [u16; 2] = [8472, 4789];
 
 /// Length of a VXLAN header in bytes.
 const VXLAN_HEADER: usize = 8;
+
+/// Type of an Ethernet frame in a tunnel of GRE (RFC 1701, "Transparent Ethernet Bridging").
+pub(super) const BRIDGED_ETHERNET: EtherType = EtherType(0x6558);
+
+/// Flag of the first byte of a GRE header: source routing.
+const GRE_ROUTING: u8 = 1 << 6;
 
 /// Length in bytes of type, code and checksum, and of an echo's identifier and sequence number.
 const ICMP_HEADER: usize = 8;
@@ -34,16 +42,26 @@ pub(super) struct Transport {
     pub(super) invariant_fields: InvariantFields,
 }
 
-pub(super) fn parse_transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
+/// Parses the payload of a packet inside `tunnels` tunnels.
+pub(super) fn parse_transport(
+    protocol: IpNextHeaderProtocol,
+    bytes: &[u8],
+    tunnels: u8,
+) -> Transport {
+    let carrying = |inner: Option<Frame>| Transport {
+        inner,
+        ..Transport::default()
+    };
     let parsed = match protocol {
         IpNextHeaderProtocols::Tcp => TcpPacket::new(bytes).map(|tcp| parse_tcp(&tcp)),
         IpNextHeaderProtocols::Udp => UdpPacket::new(bytes).map(|udp| {
             let is_tunnel = VXLAN_PORTS.contains(&udp.get_destination());
             let inner = udp.payload().get(VXLAN_HEADER..).filter(|_| is_tunnel);
+            let inner = inner.and_then(|inner| Frame::in_tunnel(BRIDGED_ETHERNET, inner, tunnels));
             Transport {
                 payload: Payload::Udp,
                 ports: Some((udp.get_source(), udp.get_destination())),
-                inner: inner.and_then(Frame::from_ethernet),
+                inner,
                 invariant_fields: InvariantFields {
                     data: Some(digest(udp.payload())),
                     ..InvariantFields::default()
@@ -51,6 +69,22 @@ pub(super) fn parse_transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> T
                 ..Transport::default()
             }
         }),
+        IpNextHeaderProtocols::Ipv4 => {
+            Some(carrying(Frame::in_tunnel(EtherTypes::Ipv4, bytes, tunnels)))
+        }
+        IpNextHeaderProtocols::Ipv6 => {
+            Some(carrying(Frame::in_tunnel(EtherTypes::Ipv6, bytes, tunnels)))
+        }
+        IpNextHeaderProtocols::Gre => {
+            // A packet with source routing (RFC 1701) has a header that pnet does not parse.
+            let has_routing = bytes.first().is_none_or(|flags| flags & GRE_ROUTING != 0);
+            let gre = GrePacket::new(bytes).filter(|_| !has_routing);
+            let inner = gre.and_then(|gre| {
+                let kind = EtherType::new(gre.get_protocol_type());
+                Frame::in_tunnel(kind, gre.payload(), tunnels)
+            });
+            Some(carrying(inner))
+        }
         IpNextHeaderProtocols::Icmp => IcmpPacket::new(bytes).map(|icmp| {
             let payload = match icmp.get_icmp_type() {
                 IcmpTypes::EchoRequest => Payload::Ping,

@@ -85,7 +85,7 @@ impl Judge<'_> {
 
     fn matches_pattern(&self, sight: &PacketPattern, frame: &Frame) -> bool {
         let frame = match sight.via {
-            Some(Overlay::Vxlan) => match &frame.inner {
+            Some(Overlay::Vxlan) => match frame.inner_of_vxlan() {
                 Some(inner) => inner,
                 None => return false,
             },
@@ -108,7 +108,7 @@ impl Judge<'_> {
 /// Whether the TCP header of a packet has the expected window and maximum segment size.
 fn matches_tcp_fields(wire: &WireExpectation, frame: &Frame) -> bool {
     let segment = match wire.pattern.via {
-        Some(Overlay::Vxlan) => frame.inner.as_ref().and_then(|inner| inner.tcp_header),
+        Some(Overlay::Vxlan) => frame.inner_of_vxlan().and_then(|inner| inner.tcp_header),
         None => frame.tcp_header,
     };
     wire.mss
