@@ -139,11 +139,13 @@ pub(super) fn keep_minimal(fixes: &mut Vec<Fix>) {
     let all = fixes.clone();
     fixes.retain(|fix| {
         !all.iter().any(|smaller| {
+            // The commands of a change depend on the changes beside it.
+            let contains = |change: &ProposedChange| {
+                let mut own = fix.changes.iter();
+                own.any(|own| own.change == *change)
+            };
             let has_fewer = smaller.changes.len() < fix.changes.len()
-                && smaller
-                    .changes
-                    .iter()
-                    .all(|change| fix.changes.contains(change));
+                && smaller.changes.iter().all(|own| contains(&own.change));
             has_fewer
                 || has_more_commands(fix, smaller)
                 || has_more_nodes(fix, smaller)

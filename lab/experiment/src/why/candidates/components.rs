@@ -13,6 +13,7 @@ use svclab_judge::{Fact, NodePortGap, UntranslatedReason};
 use svclab_model::evidence::KERNEL_DEFAULTS;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::cluster::{Cluster, FABRIC};
+use svclab_planner::visibility::{Visibility, lacks_evidence};
 use svclab_rules::kube_proxy::{Family, KubeProxy, Mode};
 
 /// Sysctls that a node of a cluster needs, with the value: forwarding, and rules for bridged
@@ -215,10 +216,14 @@ pub(super) fn masqueraded_networks(failures: &Failures<'_>) -> Vec<ProposedChang
 }
 
 /// Returns the undoing of each manual command that is left in the plan, on the nodes that packets
-/// passed. The others are part of the state of their node.
+/// passed. The others are part of the state of their node. Queueing disciplines and conntrack
+/// entries, which the evidence contains, have changes of their own.
 pub(super) fn manual_commands(failures: &Failures<'_>) -> Vec<ProposedChange> {
     let commands = failures.plan.commands.iter();
-    let met = commands.filter(|command| is_met(failures, &command.namespace));
+    let unread = commands.filter(|command| {
+        Visibility::new(command) != Visibility::Hidden || lacks_evidence(command)
+    });
+    let met = unread.filter(|command| is_met(failures, &command.namespace));
     met.map(|command| ProposedChange::UndoManualCommand {
         command: Box::new(command.clone()),
     })
