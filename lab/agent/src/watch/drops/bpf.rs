@@ -158,7 +158,7 @@ pub(super) fn attach(program: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// Returns how often the kernel did not run a program because it already ran on the same processor.
-/// Linux before 5.12 does not report this, and neither do its drop reasons.
+/// Linux before 5.12, which has no drop reasons either, does not report this.
 pub(super) fn count_skipped(program: &OwnedFd) -> io::Result<u64> {
     /// Bytes of `struct bpf_prog_info` up to its field `recursion_misses`, in 8-byte words.
     const WORDS: usize = 208 / 8;

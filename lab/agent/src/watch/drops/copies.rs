@@ -46,7 +46,7 @@ impl Copies {
         })
     }
 
-    /// Returns the largest number of drops that no copy recorded. The kernel also counts the drops
+    /// Returns an upper bound of the number of drops that no copy recorded. The kernel also counts the drops
     /// of other namespaces for which it skipped a copy; only a drop for which both were skipped is
     /// missing.
     pub(super) fn count_missed(&self) -> io::Result<u64> {
