@@ -263,12 +263,17 @@ fn run_case_after(prefix: &[&str], prepare: impl FnOnce(&Path)) -> StageEvidence
     prepare(&program);
     let lab = directory.path().join("canal-stale-rule.yaml");
     let from = svclab_test_support::root().join("topologies/canal-stale-rule.yaml");
-    fs::copy(from, &lab).expect("a copy");
+    let text = fs::read_to_string(from).expect("the lab");
+    // The kernel retransmits no SYN within the wait of the command below. A timer would send it, and
+    // a hardened kernel may run no BPF program in the context of a process that a timer interrupts.
+    let (retransmitted, once) = ("grows: \">=2\"", "grows: 1");
+    assert!(text.contains(retransmitted));
+    fs::write(&lab, text.replace(retransmitted, once)).expect("a copy");
     let case = "stale=present,rpFilter=1,underlay=passes";
     let output = Command::new("env")
         .args(prefix)
         .arg(program)
-        .args(["run", "--kernel=host", "--report"])
+        .args(["run", "--kernel=host", "--max-wait=300ms", "--report"])
         .arg(directory.path().join("report"))
         .arg(format!("{}/{case}", lab.display()))
         .current_dir("/")
@@ -302,11 +307,9 @@ fn assert_drops_traced(evidence: &StageEvidence) {
         panic!("{:?}", evidence.drops);
     };
     let filtered = dropped.iter().filter(|each| each.reason == "IP_RPFILTER");
-    let filtered = i64::try_from(filtered.count()).expect("a number");
     let counted = evidence.counters["node-2"]["TcpExtIPReversePathFilter"];
-    // A timer sends most of these packets. A hardened kernel may run no BPF program in the context
-    // of the process that the timer interrupts.
-    assert!((1..=counted).contains(&filtered), "{counted} {dropped:#?}");
+    assert_eq!(i64::try_from(filtered.count()), Ok(counted), "{dropped:#?}");
+    assert!(counted > 0);
 }
 
 #[test]
