@@ -5,10 +5,39 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// Maximum output that is kept, in bytes.
-const MAX_KEPT: usize = 8192;
+const MAX_KEPT: usize = 32 << 10;
 
 /// Maximum number of lines in messages.
 const MAX_LINES: usize = 8;
+
+/// Maximum number of lines in messages about a fault of the kernel, with its call trace.
+const MAX_FAULT_LINES: usize = 60;
+
+/// Beginnings of the first line of a fault (Linux v6.12, `arch/x86/mm/fault.c`,
+/// `arch/x86/kernel/traps.c` and `dumpstack.c`).
+const FAULTS: [&str; 5] = [
+    "BUG: ",
+    "kernel BUG at ",
+    "Oops: ",
+    "general protection fault",
+    "divide error: ",
+];
+
+/// Words of the lines between a fault and its call trace that contain registers and modules (Linux
+/// v6.12, `__show_regs` in `arch/x86/kernel/process_64.c`, `show_opcodes` in `dumpstack.c`).
+const REGISTERS: [&str; 11] = [
+    "RSP: ",
+    "RAX: ",
+    "RDX: ",
+    "RBP: ",
+    "R10: ",
+    "R13: ",
+    "FS: ",
+    "CS: ",
+    "CR2: ",
+    "Code: ",
+    "Modules linked in: ",
+];
 
 /// Beginning of a kernel's panic message (Linux v6.12, `kernel/panic.c`).
 const PANIC: &str = "Kernel panic - not syncing: ";
@@ -47,11 +76,22 @@ fn clean(text: &str) -> String {
         })
         .filter(|line| !line.is_empty() && !line.starts_with("SeaBIOS"))
         .collect();
+    let mut limit = MAX_LINES;
     if let Some(panic) = lines.iter().position(|line| line.contains(PANIC)) {
         // Registers follow the panic message.
         lines.truncate(panic + 1);
+        let contains_any = |line: &str, words: &[&str]| words.iter().any(|w| line.contains(w));
+        if let Some(fault) = lines.iter().position(|line| contains_any(line, &FAULTS)) {
+            lines.drain(..fault);
+            lines.retain(|line| !contains_any(line, &REGISTERS));
+            // The call trace that is nearest to the fault is the first one.
+            let last = lines.split_off(lines.len() - 1);
+            lines.truncate(MAX_FAULT_LINES - 1);
+            lines.extend(last);
+            limit = MAX_FAULT_LINES;
+        }
     }
-    lines[lines.len().saturating_sub(MAX_LINES)..].join("\n")
+    lines[lines.len().saturating_sub(limit)..].join("\n")
 }
 
 /// Describes the cause of a kernel's end by its last messages. `None` if they report none.
@@ -101,6 +141,43 @@ mod tests {
             "{lines}"
         );
         assert_eq!(lines.lines().count(), MAX_LINES);
+    }
+
+    /// The order of the lines is that of Linux v6.12, `__die` and `oops_end`
+    /// (`arch/x86/kernel/dumpstack.c`).
+    #[test]
+    fn clean_keeps_the_call_trace_of_a_fault() {
+        let before = "[ 8.0] before\n".repeat(20);
+        let calls: Vec<String> = (0..40)
+            .map(|at| format!("[ 8.1]  call_{at}+0x1/0x2\n"))
+            .collect();
+        let trace = calls.concat();
+        let fault = format!(
+            "[ 8.1] BUG: kernel NULL pointer dereference, address: 0000000000000008\n\
+             [ 8.1] #PF: supervisor read access in kernel mode\n\
+             [ 8.1] Modules linked in: vxlan\n\
+             [ 8.1] RIP: 0010:first+0x1/0x2\n\
+             [ 8.1] Code: 00 00\n\
+             [ 8.1] RAX: 0000000000000000 RBX: 0000000000000001 RCX: 0000000000000000\n\
+             [ 8.1] Call Trace:\n{trace}\
+             [ 8.1] ---[ end trace 0000000000000000 ]---\n\
+             [ 8.1] RIP: 0010:first+0x1/0x2\n\
+             [ 8.1] R10: 0 R11: 0 R12: 0\n"
+        );
+        let lines = clean(&format!(
+            "{before}{fault}[ 8.2] {PANIC}Fatal exception\nRIP\n"
+        ));
+        assert!(lines.starts_with("[ 8.1] BUG: "), "{lines}");
+        assert!(lines.contains("call_39+"), "{lines}");
+        assert!(!lines.contains("RAX") && !lines.contains("R10"), "{lines}");
+        assert!(
+            lines.ends_with(&format!("{PANIC}Fatal exception")),
+            "{lines}"
+        );
+
+        let twice = clean(&format!("{fault}{fault}{PANIC}Fatal exception\n"));
+        assert_eq!(twice.lines().count(), MAX_FAULT_LINES);
+        assert!(twice.ends_with("Fatal exception"), "{twice}");
     }
 
     #[test]
