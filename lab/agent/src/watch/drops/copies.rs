@@ -46,8 +46,8 @@ impl Copies {
         })
     }
 
-    /// Returns an upper bound of the number of drops that no copy recorded. The kernel also counts the drops
-    /// of other namespaces for which it skipped a copy; only a drop for which both were skipped is
+    /// Returns an upper bound of the number of drops that no copy recorded. The kernel also counts the
+    /// drops of other namespaces for which it skipped a copy; only a drop for which both were skipped is
     /// missing.
     pub(super) fn count_missed(&self) -> io::Result<u64> {
         let copies = self.copies.iter().enumerate();
@@ -59,32 +59,33 @@ impl Copies {
     }
 }
 
-/// Finds the records of drops that an earlier copy of the program has recorded.
+/// Set of recorded drops, which finds the records of a drop that an earlier copy of the program has
+/// recorded.
 #[derive(Debug, Default)]
-pub(super) struct Duplicates {
+pub(super) struct RecordedDrops {
     /// Number of records of the first copy without a record of the second one, by content.
     unmatched: HashMap<Vec<u8>, usize>,
 }
 
-impl Duplicates {
-    /// Examines the next record of the ring. Returns `true` if the drop was recorded before. The
-    /// first copy runs first, so that its record precedes that of the second copy.
-    pub(super) fn contains(&mut self, record: &[u8]) -> bool {
+impl RecordedDrops {
+    /// Adds the next record of the ring. Returns whether its drop is new. The first copy runs first, so
+    /// that its record precedes that of the second copy.
+    pub(super) fn insert(&mut self, record: &[u8]) -> bool {
         let Some(content) = record.get(SHARED) else {
-            return false;
+            return true;
         };
         if record.get(COPY) == Some(&0) {
             *self.unmatched.entry(content.to_vec()).or_default() += 1;
-            return false;
+            return true;
         }
         let Some(count) = self.unmatched.get_mut(content) else {
-            return false;
+            return true;
         };
         *count -= 1;
         if *count == 0 {
             self.unmatched.remove(content);
         }
-        true
+        false
     }
 }
 
@@ -103,8 +104,8 @@ mod tests {
 
     #[test]
     fn duplicates_drop_with_skipped_copy_is_kept() {
-        let mut duplicates = Duplicates::default();
-        let mut kept = |copy, time, packet| !duplicates.contains(&record(copy, time, packet));
+        let mut recorded = RecordedDrops::default();
+        let mut kept = |copy, time, packet| recorded.insert(&record(copy, time, packet));
         assert!(kept(0, 1, 7));
         // An interrupt during the second copy: only the first one records packet 8.
         assert!(kept(0, 2, 8));

@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use nix::time::{ClockId, clock_gettime};
 
-use copies::{Copies, Duplicates};
+use copies::{Copies, RecordedDrops};
 use kernel::{KernelTypes, kernel_types};
 use program::{
     COPIES, COPY, FORMAT, FUNCTION, Handles, INTERFACE, NAMESPACE, NETWORK, PACKET, PROTOCOL,
@@ -59,7 +59,7 @@ pub struct DropTracer {
     namespaces: HashMap<u32, String>,
     ring: Ring,
     copies: Copies,
-    duplicates: Duplicates,
+    recorded: RecordedDrops,
     /// Offset from the monotonic clock to the wall clock at the start.
     wall_offset: i128,
 }
@@ -102,7 +102,7 @@ impl DropTracer {
             namespaces,
             ring: Ring::new(&ring, RING_BYTES.try_into().map_err(io::Error::other)?)?,
             copies,
-            duplicates: Duplicates::default(),
+            recorded: RecordedDrops::default(),
             wall_offset,
         })
     }
@@ -112,7 +112,7 @@ impl DropTracer {
     pub fn drops(&mut self) -> DropEvidence {
         let mut dropped = Vec::new();
         while let Some(record) = self.ring.next() {
-            if !self.duplicates.contains(&record) {
+            if self.recorded.insert(&record) {
                 dropped.extend(self.parse_record(&record));
             }
         }
