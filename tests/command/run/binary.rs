@@ -150,10 +150,10 @@ fn kube_proxy_failed_restore_is_an_error() {
         &program,
         "--kube-proxy-timeout=3s",
     ];
-    for (command, name, status) in [("run", &case, 2), ("verify", &path, 2), ("up", &case, 2)] {
+    for (command, name) in [("run", &case), ("verify", &path), ("up", &case)] {
         let output = run(&[&[command], &common[..], &[name]].concat());
         let text = stdout(&output) + &stderr(&output);
-        assert_eq!(output.status.code(), Some(status), "{command}: {text}");
+        assert_eq!(output.status.code(), Some(1), "{command}: {text}");
         assert!(
             text.contains(" wrote no rules within 3 s"),
             "{command}: {text}"
@@ -166,21 +166,21 @@ fn kube_proxy_failed_restore_is_an_error() {
 #[test]
 fn kube_proxy_without_requests_for_objects_is_an_error() {
     let (output, text) = run_with_fake(fake::SYNCS_WITHOUT_OBJECTS);
-    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
 fn kube_proxy_in_other_mode_is_an_error() {
     let (output, text) = run_with_fake(fake::OTHER_MODE);
-    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
 fn kube_proxy_large_metrics_are_an_error() {
     let (output, text) = run_with_fake(fake::LARGE_METRICS);
-    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
     insta::assert_snapshot!(text);
 }
 
@@ -201,7 +201,7 @@ fn binary_field_without_flag_is_refused() {
 fn binary_other_program_exit_is_reported() {
     let script = b"#!/bin/sh\necho \"I know nothing of $1\" >&2\nexit 3\n";
     let (code, text) = run_with_binary(script, 0o755, "");
-    assert_eq!(code, Some(2), "{text}");
+    assert_eq!(code, Some(1), "{text}");
     insta::assert_snapshot!(text);
 }
 
@@ -239,7 +239,7 @@ fn run_missing_kube_proxy_file_is_refused() {
 #[test]
 fn kube_proxy_exit_reports_refused_requests() {
     let (output, text) = run_with_fake(fake::EXITS);
-    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
     insta::assert_snapshot!(text);
 }
 
@@ -310,7 +310,7 @@ fn kube_proxy_without_rules_reports_refused_requests() {
         within *= 2;
     };
     let error = to_run_error(&error);
-    assert_eq!(error.kind, ErrorKind::Input);
+    assert_eq!(error.kind, ErrorKind::KubeProxy);
     let remedy = error.remedy.unwrap_or_default();
     let text = format!("{}\nhelp: {remedy}", error.message);
     let text = text.replace(&directory.path().display().to_string(), "LABS");

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum FailureKind {
     /// No kernel would accept the lab.
     Input,
+    /// A real kube-proxy of the lab ended, or did not write its rules.
+    KubeProxy,
     /// The host lacks a program, a kernel feature, a privilege, or memory.
     Machine,
     /// The host was too busy for a reliable verdict.

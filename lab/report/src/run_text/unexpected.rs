@@ -11,7 +11,13 @@ const MAX_RESULTS: usize = 3;
 /// Describes the first unexpected results of a case, each in a line, or its error.
 pub(crate) fn unexpected_lines(case: &CaseDocument) -> Vec<String> {
     if let Some(error) = &case.error {
-        let message = error.message.lines().next().unwrap_or_default();
+        let mut lines = error.message.lines();
+        let mut message = lines.next().unwrap_or_default().to_owned();
+        // The output of a program.
+        if message.ends_with(':') {
+            message += " ";
+            message += lines.next_back().map(str::trim).unwrap_or_default();
+        }
         return vec![format!("{}: {message}", error.kind.description())];
     }
     let mut lines: Vec<String> = unexpected_results(case)

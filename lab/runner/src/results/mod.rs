@@ -213,10 +213,12 @@ impl RunError {
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "camelCase")]
 pub enum ErrorKind {
     /// The case exceeded its time limit: exit code 1.
     Timeout,
+    /// A real kube-proxy ended, or did not write its rules: exit code 1.
+    KubeProxy,
     /// The lab contains something that no kernel accepts: exit code 2.
     Input,
     /// This machine lacks something: exit code 3.
@@ -232,7 +234,7 @@ impl ErrorKind {
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
-            Self::Timeout => exit_code::FAILED,
+            Self::Timeout | Self::KubeProxy => exit_code::FAILED,
             Self::Input => exit_code::INVALID_INPUT,
             Self::Machine => exit_code::HOST_UNABLE,
             Self::Lost => exit_code::AGENT_LOST,
@@ -266,6 +268,7 @@ impl ErrorKind {
     pub const fn description(self) -> &'static str {
         match self {
             Self::Timeout => "time limit exceeded",
+            Self::KubeProxy => "kube-proxy failed",
             Self::Input => "the lab is invalid",
             Self::Machine => "this machine cannot run it",
             Self::Lost => "the agent was lost",

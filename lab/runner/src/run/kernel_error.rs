@@ -26,6 +26,7 @@ pub fn to_run_error(error: &KernelError) -> RunError {
         KernelError::AgentSetup(failure) | KernelError::RequestFailed(failure) => {
             let trouble = match failure.kind {
                 FailureKind::Input => ErrorKind::Input,
+                FailureKind::KubeProxy => ErrorKind::KubeProxy,
                 FailureKind::Machine | FailureKind::TooBusy => ErrorKind::Machine,
                 FailureKind::Bug => ErrorKind::Bug,
             };

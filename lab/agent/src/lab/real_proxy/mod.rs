@@ -200,7 +200,7 @@ fn proxy_failure(
         None => "; ".to_owned(),
     };
     Failure {
-        kind: FailureKind::Input,
+        kind: FailureKind::KubeProxy,
         message: format!(
             "the kube-proxy of {} ({}) {problem}{refused_text}last output:\n{}",
             proxy.namespace,

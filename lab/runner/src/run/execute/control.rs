@@ -89,6 +89,7 @@ mod tests {
         assert!(!control.should_retry(&fixture::passed("lab/a"), 1));
         for (kind, can_differ) in [
             (ErrorKind::Timeout, true),
+            (ErrorKind::KubeProxy, true),
             (ErrorKind::Machine, true),
             (ErrorKind::Lost, true),
             (ErrorKind::Input, false),
