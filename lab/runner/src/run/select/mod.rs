@@ -7,7 +7,8 @@ mod invalid_lab;
 mod pattern;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::summary::{first_error_location, summarize};
@@ -203,11 +204,15 @@ pub fn select_labs_each<'d>(
         let files = directory.require_labs()?.into_iter();
         let labs: Result<Vec<LabResult>, SelectError> =
             files.map(|file| load(&file, search)).collect();
-        return require_different_names(labs?);
+        return require_different_names(without_object_files(labs?, &BTreeSet::new()));
     }
     let mut chosen: Vec<(LabFile, LabResult)> = Vec::new();
+    let mut by_name: BTreeSet<PathBuf> = BTreeSet::new();
     for name in names {
         let Selected { labs, by_pattern } = files(name, directory)?;
+        if let ([(file, _)], false) = (labs.as_slice(), by_pattern) {
+            by_name.insert(file.path());
+        }
         let (mut has_case, mut no_case) = (false, None);
         for (file, case) in labs {
             let known = chosen.iter().position(|(known, _)| *known == file);
@@ -242,7 +247,29 @@ pub fn select_labs_each<'d>(
     }
     let labs = chosen.into_iter().map(|(_, lab)| lab);
     let has_cases = |lab: &LabResult| lab.as_ref().is_ok_and(|lab| !lab.cases.is_empty());
-    require_different_names(labs.filter(|lab| lab.is_err() || has_cases(lab)).collect())
+    let labs = labs.filter(|lab| lab.is_err() || has_cases(lab)).collect();
+    require_different_names(without_object_files(labs, &by_name))
+}
+
+/// Returns the labs without the files of objects that one of them lists. A directory may contain both.
+/// Files that the user named remain.
+fn without_object_files(labs: Vec<LabResult>, by_name: &BTreeSet<PathBuf>) -> Vec<LabResult> {
+    let sources = labs.iter().map(|lab| match lab {
+        Ok(lab) => &lab.scenario.sources,
+        Err(invalid) => &invalid.sources,
+    });
+    // The first source is the lab.
+    let objects = sources.flat_map(|sources| sources.iter().skip(1));
+    let objects = objects.filter_map(|(_, source)| fs::canonicalize(&*source.path()).ok());
+    let objects: BTreeSet<PathBuf> = objects.collect();
+    let is_lab = |lab: &LabResult| {
+        lab.as_ref().err().is_none_or(|invalid| {
+            let file = Path::new(&invalid.file);
+            by_name.contains(file)
+                || !fs::canonicalize(file).is_ok_and(|own| objects.contains(&own))
+        })
+    };
+    labs.into_iter().filter(is_lab).collect()
 }
 
 /// Returns the labs if the names of those in the same directory differ. The names of cases start with

@@ -48,6 +48,37 @@ fn select_directory_returns_its_labs() {
     );
 }
 
+/// A file of objects in a directory of labs is not a lab, unless the user names it.
+#[test]
+fn select_directory_skips_files_of_objects() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = fs::read_to_string(topologies().join("conformance/node-port.yaml")).unwrap();
+    let (lab, objects) = text.split_once("\n---\n").unwrap();
+    let lab = lab.replacen("\nspec:\n", "\nspec:\n  objects: [objects.yaml]\n", 1);
+    fs::write(directory.path().join("lab.yaml"), lab).unwrap();
+    fs::write(directory.path().join("objects.yaml"), objects).unwrap();
+    fs::write(directory.path().join("other.yaml"), objects).unwrap();
+    let select = |names: &[PathBuf]| {
+        let names: Vec<String> = names
+            .iter()
+            .map(|name| name.display().to_string())
+            .collect();
+        let labs = select_labs_each(&names, directory.path())
+            .unwrap()
+            .into_iter();
+        let name = |lab: LabResult| match lab {
+            Ok(lab) => lab.cli_name,
+            Err(invalid) => format!("invalid: {}", invalid.cli_name),
+        };
+        labs.map(name).collect::<Vec<String>>()
+    };
+    assert_eq!(select(&[]), ["lab", "invalid: other"]);
+    assert_eq!(select(&["*".into()]), ["lab", "invalid: other"]);
+    let both = ["lab.yaml", "objects.yaml"].map(|name| directory.path().join(name));
+    let selected = select(&both);
+    assert!(selected[1].starts_with("invalid: "), "{selected:?}");
+}
+
 #[test]
 fn lab_in_directory_name_contains_directory() {
     let ipvs = select_names(&["conformance/external-ip/mode=ipvs"]);
