@@ -116,6 +116,27 @@ fn shards_of(files: &[PathBuf]) -> Vec<&str> {
         .collect()
 }
 
+/// A CI cache may contain results of another version of svclab.
+#[test]
+fn durations_of_other_version_are_not_used() {
+    let (directory, path) = write_lab(LAB);
+    let durations = directory.path().join("earlier.json");
+    let run_shard = |text: &str| {
+        std::fs::write(&durations, text).expect("a file");
+        let durations = durations.display().to_string();
+        let lab = path.display().to_string();
+        let shard = ["run", "-q", "--kernel=host", "--shard=3/4", "--durations"];
+        let output = run(&[&shard[..], &[&durations, &lab]].concat());
+        let text = stderr(&output).replace(&directory.path().display().to_string(), "DIR");
+        (output.status.code(), text)
+    };
+    let (code, other_version) = run_shard(r#"{"schema": "svclab/results/v0", "cases": []}"#);
+    assert_eq!(code, Some(0), "{other_version}");
+    let (code, no_results) = run_shard("{}");
+    assert_eq!(code, Some(2), "{no_results}");
+    insta::assert_snapshot!([other_version, no_results].join("\n"));
+}
+
 #[test]
 fn merge_missing_shard_is_refused() {
     let (directory, path) = write_lab(LAB);

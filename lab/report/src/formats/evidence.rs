@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::case_details::CaseDetails;
 use crate::formats::gzip::compressed;
@@ -59,14 +59,4 @@ impl<'e> EvidenceDocument<'e> {
             out.flush()
         })
     }
-}
-
-/// Part of an evidence file that a page shows.
-#[derive(Debug, Deserialize)]
-pub(crate) struct StoredDetails {
-    /// Name and version of the schema.
-    pub schema: String,
-    /// Result, topology and explanation.
-    #[serde(flatten)]
-    pub details: CaseDetails,
 }

@@ -5,12 +5,14 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::{CAPTURE, RESULTS};
 use crate::case_details::CaseDetails;
 use crate::commands::compare::{Comparison, short_kernel};
-use crate::formats::evidence::{self, EVIDENCE, StoredDetails};
+use crate::formats::evidence::{self, EVIDENCE};
 use crate::formats::gzip::{compressed, decompressed};
 use crate::formats::html::evidence::{embedded, escape_path, includes_evidence};
 use crate::formats::html::{CasePage, FileLink, PAGE, Page, ShownRun};
@@ -59,6 +61,16 @@ pub enum StoredRunError {
         /// Problem of the file.
         reason: String,
     },
+    /// A file has another schema, such as that of another version of svclab.
+    #[error("{} is not a file of a run: its schema is {found} instead of {expected}", path.display())]
+    Schema {
+        /// Path of the file.
+        path: PathBuf,
+        /// Schema of the file.
+        found: String,
+        /// Schema that this version reads.
+        expected: &'static str,
+    },
 }
 
 impl StoredRun {
@@ -75,8 +87,7 @@ impl StoredRun {
         } else {
             Location::anywhere(path)
         };
-        let document: Document = parse_json(&results, &read_file(&results)?)?;
-        check_schema(&results, &document.schema, SCHEMA)?;
+        let document: Document = parse_json(&results, &read_file(&results)?, SCHEMA)?;
         let mut cases = BTreeMap::new();
         let directories = if is_directory {
             case_directories(path)?
@@ -85,9 +96,9 @@ impl StoredRun {
         };
         for directory in directories {
             let file = Location::below(&directory, EVIDENCE);
-            let stored: StoredDetails = parse_json(&file, &read_compressed(&file)?)?;
-            check_schema(&file, &stored.schema, evidence::SCHEMA)?;
-            cases.insert(key(&stored.details.result), (stored.details, directory));
+            let bytes = read_compressed(&file)?;
+            let details: CaseDetails = parse_json(&file, &bytes, evidence::SCHEMA)?;
+            cases.insert(key(&details.result), (details, directory));
         }
         Ok(Self {
             path: path.to_owned(),
@@ -179,11 +190,27 @@ fn within_limit(location: &Location, bytes: Vec<u8>) -> Result<Vec<u8>, StoredRu
     Ok(bytes)
 }
 
-fn parse_json<T: serde::de::DeserializeOwned>(
+/// Parses a file with a schema.
+fn parse_json<T: DeserializeOwned>(
     location: &Location,
     bytes: &[u8],
+    expected: &'static str,
 ) -> Result<T, StoredRunError> {
-    serde_json::from_slice(bytes).map_err(|error| content_error(location, &error))
+    #[derive(Deserialize)]
+    struct Header {
+        schema: String,
+    }
+    let error = |error: serde_json::Error| content_error(location, &error);
+    // The fields of another schema are unknown.
+    let header: Header = serde_json::from_slice(bytes).map_err(error)?;
+    if header.schema != expected {
+        return Err(StoredRunError::Schema {
+            path: location.display_path(),
+            found: header.schema,
+            expected,
+        });
+    }
+    serde_json::from_slice(bytes).map_err(error)
 }
 
 fn content_error(location: &Location, reason: &dyn fmt::Display) -> StoredRunError {
@@ -191,16 +218,6 @@ fn content_error(location: &Location, reason: &dyn fmt::Display) -> StoredRunErr
         path: location.display_path(),
         reason: reason.to_string(),
     }
-}
-
-fn check_schema(location: &Location, found: &str, expected: &str) -> Result<(), StoredRunError> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(StoredRunError::Content {
-        path: location.display_path(),
-        reason: format!("its schema is {found} instead of {expected}"),
-    })
 }
 
 /// Where a page is written.

@@ -7,7 +7,10 @@ use super::last_run::LastRun;
 use crate::cli::args::{RunArguments, Shard};
 use crate::cli::cases::labs::prepare_each_lab;
 use crate::cli::error::CliError;
-use svclab_report::folder::StoredRun;
+use crate::cli::output::print_diagnostics;
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Sources;
+use svclab_report::folder::{StoredRun, StoredRunError};
 use svclab_runner::run::{RunInput, ShardSelection};
 
 /// Loads and prepares the cases to run.
@@ -37,21 +40,8 @@ pub(super) fn select_shard(
     durations: Option<&Path>,
     cases: &[RunInput],
 ) -> Result<ShardSelection, CliError> {
-    let mut known = BTreeMap::new();
-    if let Some(path) = durations {
-        let run = StoredRun::read(path).map_err(|error| {
-            CliError::refused(
-                error.to_string(),
-                "give a file of `svclab run --format json`",
-            )
-        })?;
-        // A case that ran in several kernels runs in all of them again.
-        for case in &run.document.cases {
-            let tries = case.failed_tries.iter().map(|earlier| earlier.duration_ms);
-            *known.entry(case.cli_name().to_owned()).or_insert(0) +=
-                tries.sum::<u64>() + case.duration_ms;
-        }
-    }
+    let known = durations.map(read_durations).transpose()?;
+    let known = known.unwrap_or_default();
     let names: Vec<String> = cases.iter().map(rerun_name).collect();
     Ok(ShardSelection {
         number: shard.number,
@@ -59,6 +49,32 @@ pub(super) fn select_shard(
         is_selected: shard.select(&names, &known),
         names,
     })
+}
+
+/// Returns the durations of cases in an earlier run, in milliseconds. Those of another version of
+/// svclab are unknown: a CI cache may contain them, and all shards get the same file.
+fn read_durations(path: &Path) -> Result<BTreeMap<String, u64>, CliError> {
+    let run = match StoredRun::read(path) {
+        Ok(run) => run,
+        Err(error @ StoredRunError::Schema { .. }) => {
+            let help = "the parts have equal numbers of cases, as without `--durations`";
+            let warning = Diagnostic::warning(error.to_string()).with_help(help);
+            print_diagnostics(&Sources::default(), &[warning]);
+            return Ok(BTreeMap::new());
+        }
+        Err(error) => {
+            let help = "give a file of `svclab run --format json`";
+            return Err(CliError::refused(error.to_string(), help));
+        }
+    };
+    let mut known = BTreeMap::new();
+    // A case that ran in several kernels runs in all of them again.
+    for case in &run.document.cases {
+        let tries = case.failed_tries.iter().map(|earlier| earlier.duration_ms);
+        *known.entry(case.cli_name().to_owned()).or_insert(0) +=
+            tries.sum::<u64>() + case.duration_ms;
+    }
+    Ok(known)
 }
 
 /// Returns the name that selects a case again.
