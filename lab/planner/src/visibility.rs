@@ -15,6 +15,9 @@ const SHOWN: [&str; 7] = [
     "bridge",
 ];
 
+/// Objects of `bridge` that the state of a node contains. Labs have no VLANs of bridge ports.
+const SHOWN_OF_BRIDGE: [&str; 2] = ["link", "fdb"];
+
 /// Programs whose changes the state of a node does not contain: queueing disciplines, tracked
 /// connections and offloads of interfaces.
 const HIDDEN: [&str; 3] = ["tc", "conntrack", "ethtool"];
@@ -24,6 +27,9 @@ const SHELLS: [&str; 4] = ["sh", "ash", "bash", "dash"];
 
 /// Objects of `ip` that the state of a node does not contain, each with its shortest form.
 const HIDDEN_OF_IP: [(&str, &str); 2] = [("xfrm", "x"), ("nexthop", "nex")];
+
+/// Setting of a bridge that labs do not have.
+const VLAN_FILTERING: &str = "vlan_filtering";
 
 /// Which changes of a command the state of a node contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +63,7 @@ impl Visibility {
 }
 
 /// Whether the evidence of a case lacks changes of a command. Unlike the state of a node, it contains
-/// queueing disciplines and conntrack entries.
+/// queueing disciplines, VLAN filtering of bridges and conntrack entries.
 #[must_use]
 pub fn lacks_evidence(command: &NodeCommand) -> bool {
     simple_commands(command).iter().any(|words| {
@@ -66,6 +72,7 @@ pub fn lacks_evidence(command: &NodeCommand) -> bool {
         };
         let is_in_evidence = match *program {
             "conntrack" => true,
+            "ip" => arguments.contains(&VLAN_FILTERING),
             "tc" => {
                 split_iproute(arguments).is_none_or(|(object, ..)| is_short_for(object, "qdisc"))
             }
@@ -107,8 +114,13 @@ fn is_hidden(program: &str, arguments: &[&str]) -> bool {
     match program {
         "ip" => split_iproute(arguments).is_some_and(|(object, ..)| {
             let mut hidden = HIDDEN_OF_IP.iter();
-            hidden
-                .any(|(full, shortest)| is_short_for(object, full) && object.starts_with(shortest))
+            let is_object = hidden
+                .any(|(full, shortest)| is_short_for(object, full) && object.starts_with(shortest));
+            is_object || arguments.contains(&VLAN_FILTERING)
+        }),
+        "bridge" => split_iproute(arguments).is_some_and(|(object, ..)| {
+            let mut shown = SHOWN_OF_BRIDGE.iter();
+            !shown.any(|full| is_short_for(object, full))
         }),
         "ipvsadm" => arguments.contains(&"--set"),
         program => HIDDEN.contains(&program),
@@ -143,6 +155,8 @@ mod tests {
             ("ethtool -K eth0 tx off", true),
             ("tc qdisc add dev eth0 root netem loss 100%", false),
             ("conntrack -D", false),
+            ("ip link set br type bridge vlan_filtering 1", false),
+            ("bridge vlan del dev a vid 1", true),
             ("ip link set lo up", false),
         ] {
             let words: Vec<&str> = line.split(' ').collect();
@@ -156,7 +170,22 @@ mod tests {
         for (words, expected) in [
             (&["ip", "route", "del", "10.0.0.0/8"][..], Shown),
             (&["/sbin/iptables-legacy", "-F"], Shown),
-            (&["sh", "-c", "bridge vlan del dev a vid 1"], Shown),
+            (&["bridge", "l", "set", "dev", "a", "isolated", "on"], Shown),
+            (&["bridge", "fdb", "flush", "dev", "a"], Shown),
+            (&["sh", "-c", "bridge vlan del dev a vid 1"], Hidden),
+            (
+                &[
+                    "ip",
+                    "link",
+                    "set",
+                    "br",
+                    "type",
+                    "bridge",
+                    "vlan_filtering",
+                    "1",
+                ],
+                Hidden,
+            ),
             (&["tc", "qdisc", "add", "dev", "eth0", "clsact"], Hidden),
             (&["ip", "-6", "xfrm", "policy", "flush"], Hidden),
             (&["ip", "-f", "inet6", "x", "p", "flush"], Hidden),

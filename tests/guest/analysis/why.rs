@@ -90,3 +90,24 @@ fn why_manual_changes_in_guest_restores_rule() {
         "{found:#?}"
     );
 }
+
+/// A command that mixes changes is kept in copies of the case. A rule of it is then deleted by
+/// `iptables-nft`, which labs do not use otherwise.
+#[test]
+fn why_unread_changes_in_guest_deletes_rule() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let lab = directory.path().join("lab.yaml");
+    let text = include_str!("../../command/analysis/cures.yaml");
+    let command = "iptables-nft -I FORWARD 1 -d 10.244.2.10/32 -j DROP";
+    let mixed = r#"sh -c '(echo \"*filter\"; echo -I FORWARD 1 -d 10.244.2.10/32 -j DROP; echo COMMIT) | iptables-nft-restore -n; ip nexthop flush'"#;
+    let changed = text.replacen(command, mixed, 1);
+    assert_ne!(changed, text);
+    std::fs::write(&lab, changed).expect("a lab");
+    let case = format!("{}/fault=dropRule", lab.display());
+    let found = findings("6.12", &case);
+    let tried = found[0]["tried"].to_string();
+    assert!(!tried.contains("is not installed"), "{tried}");
+    let fixes = fixes(&found[0]);
+    let rule = "delete rule 1 of filter FORWARD on node-1: `-d 10.244.2.10/32 -j DROP`";
+    assert!(fixes.contains(&rule), "{fixes:?}");
+}

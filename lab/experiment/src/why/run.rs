@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt as _};
 
 use super::case_labs::CaseLabs;
+use super::change;
 use super::finding::Finding;
 use super::frozen::{has_manual_changes, state_programs};
 use super::request::{SilentNextHop, WhyRequest};
@@ -33,7 +34,7 @@ pub async fn find_fixes(
     let prepared: Vec<Prepared> = prepared.collect();
     let mut pools = Pools::new(options, &prepared);
     if prepared.iter().any(|case| has_manual_changes(&case.plan)) {
-        pools = pools.with_programs_in_guests(state_programs());
+        pools = pools.with_programs_in_guests(state_programs().chain(change::PROGRAMS));
     }
     let bench = Bench::new(options.jobs);
     let (pools, bench) = (&pools, &bench);

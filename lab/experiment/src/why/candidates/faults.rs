@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use super::ProposedChange;
 use svclab_judge::{
-    Cause, Deviation, Fact, Fault, InterfaceName, Rejection, RouteDecision, RouteLookup,
+    Cause, Deviation, Fact, Fault, InterfaceName, InterfaceProperty, Rejection, RouteDecision,
+    RouteLookup,
 };
 use svclab_model::plan::{
     ETHERNET_MTU, Forwarding, ForwardingTarget, Link, LinkKind, Mac, Namespace, Neighbour, Plan,
@@ -72,6 +73,20 @@ pub(super) fn fault_changes(plan: &Plan, cluster: &Cluster, fact: &Fact) -> Vec<
                     "clsact" | "ingress" => kind.clone(),
                     _ => "root".to_owned(),
                 },
+            }];
+        }
+        Fact::Deviates {
+            namespace,
+            deviation:
+                Deviation::Interface {
+                    interface,
+                    property: InterfaceProperty::VlanFiltering,
+                    ..
+                },
+        } => {
+            return vec![ProposedChange::DisableVlanFiltering {
+                namespace: namespace.clone(),
+                bridge: interface.clone(),
             }];
         }
         _ => return Vec::new(),

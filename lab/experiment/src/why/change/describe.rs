@@ -350,6 +350,9 @@ fn describe_network_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) 
             };
             write!(f, "delete the {what} of {link} on {namespace}")
         }
+        ProposedChange::DisableVlanFiltering { namespace, bridge } => {
+            write!(f, "turn `vlan_filtering` of {bridge} off on {namespace}")
+        }
         ProposedChange::DeleteConnections {
             namespace,
             protocol,

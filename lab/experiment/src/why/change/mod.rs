@@ -13,6 +13,7 @@ mod side_effect;
 pub(super) use covering::covering_networks;
 pub use error::ChangeError;
 use ipnetwork::{IpNetwork, Ipv4Network};
+pub(super) use node_commands::PROGRAMS;
 pub use objects::{PolicyField, ServiceField};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -253,6 +254,13 @@ pub enum ProposedChange {
         /// Place of the discipline as `tc` names it: `root`, `clsact` or `ingress`.
         parent: String,
     },
+    /// Turns VLAN filtering of a bridge off. Labs have no VLANs of bridge ports.
+    DisableVlanFiltering {
+        /// Node, pod or external host.
+        namespace: String,
+        /// Name of the bridge.
+        bridge: String,
+    },
     /// Deletes the conntrack entries of connections to an address.
     DeleteConnections {
         /// Node, pod or external host.
@@ -444,6 +452,7 @@ impl ProposedChange {
                 | Self::DeleteNftRule { .. }
                 | Self::DeleteRoute { .. }
                 | Self::DeleteQueue { .. }
+                | Self::DisableVlanFiltering { .. }
                 | Self::DeleteConnections { .. }
                 | Self::AddRoute { .. }
                 | Self::DeleteRoutingRule { .. }
@@ -464,7 +473,6 @@ impl ProposedChange {
 
     /// Whether commands on a node make the change. The end of a manual command has none, because its
     /// effect is unknown.
-    #[must_use]
     pub(super) const fn is_made_by_commands(&self) -> bool {
         self.is_on_node() && !matches!(self, Self::UndoManualCommand { .. })
     }

@@ -1,10 +1,22 @@
-//! Changes of state that is not part of a plan: queueing disciplines, conntrack entries, and what
-//! manual commands of the case left on a node.
+//! Changes of state that is not part of a plan: queueing disciplines, VLAN filtering, conntrack
+//! entries, and what manual commands of the case left on a node.
 
 use super::ProposedChange;
 use svclab_model::plan::{Backend, CommandLimits, NodeCommand, Plan};
 use svclab_model::tools::iptables_command;
 use svclab_planner::visibility::Visibility;
+
+/// Programs of the commands of [`ProposedChange::node_commands`].
+pub(in crate::why) const PROGRAMS: [&str; 8] = [
+    "iptables-nft",
+    "ip6tables-nft",
+    "iptables-legacy",
+    "ip6tables-legacy",
+    "sysctl",
+    "ip",
+    "tc",
+    "conntrack",
+];
 
 impl ProposedChange {
     /// Returns the commands that make the change after the manual commands of the case. Empty if the
@@ -24,6 +36,10 @@ impl ProposedChange {
                 parent,
             } => {
                 return command(namespace, &format!("tc qdisc del dev {link} {parent}"));
+            }
+            Self::DisableVlanFiltering { namespace, bridge } => {
+                let line = format!("ip link set {bridge} type bridge vlan_filtering 0");
+                return command(namespace, &line);
             }
             Self::DeleteConnections {
                 namespace,

@@ -236,6 +236,13 @@ fn network_changes() -> Vec<ProposedChange> {
     ]
 }
 
+fn disable_vlan_filtering(bridge: &str) -> ProposedChange {
+    ProposedChange::DisableVlanFiltering {
+        namespace: named("node-1"),
+        bridge: named(bridge),
+    }
+}
+
 fn delete_queue(link: &str, parent: &str) -> ProposedChange {
     ProposedChange::DeleteQueue {
         namespace: named("node-1"),
@@ -314,6 +321,7 @@ pub(super) fn node_changes() -> Vec<ProposedChange> {
         ProposedChange::LocalhostNodePorts,
         delete_queue("eth0", "root"),
         delete_queue("cni0", "clsact"),
+        disable_vlan_filtering("cni0"),
         ProposedChange::DeleteConnections {
             namespace: named("node-1"),
             protocol: Protocol::Udp,
