@@ -1,7 +1,8 @@
 // Package labs runs labs as tests of a Go project, through the command svclab and its JUnit
-// output. Each case of each lab is a subtest. Copy this file with ci/labs next to it, and run it with
-// `go test -count=1 ./...`: Go does not know that the result depends on the labs, svclab and
-// kube-proxy, and would show an old one.
+// output. Each case of each lab is a subtest. Copy this file into a directory of your project, and
+// ci/labs next to this directory: the test reads ../labs. Run it with `go test -count=1 ./...`: Go does
+// not know that the result depends on the labs, svclab and kube-proxy, and would show an old one.
+// The test runs in its own directory, so give KUBE_PROXY as an absolute path.
 package labs
 
 import (

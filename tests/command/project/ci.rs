@@ -335,11 +335,19 @@ fn ci_install_package_is_unpacked_after_its_checksum() {
     assert_eq!(other.status.code(), Some(3), "{}", stderr(&other));
     let missing = install(&root.join("none.tar.gz"), &digest);
     assert_eq!(missing.status.code(), Some(3), "{}", stderr(&missing));
+    let line = format!("{digest}  svclab-1.2.3-x86_64-linux.tar.gz");
+    let whole_line = install(&package, &line);
+    let http = install(Path::new("http://127.0.0.1/x.tar.gz"), &digest);
+    let unset = install(&package, "");
+    for refused in [&whole_line, &http, &unset] {
+        assert_eq!(refused.status.code(), Some(3), "{}", stderr(refused));
+    }
     assert!(!prefix.exists());
-    let messages = [other, missing].map(|output| stderr(&output));
+    let messages = [other, missing, whole_line, http, unset].map(|output| stderr(&output));
     let messages = messages
         .join("\n")
-        .replace(&root.display().to_string(), "DIR");
+        .replace(&root.display().to_string(), "DIR")
+        .replace(&digest, "DIGEST");
     insta::assert_snapshot!(messages);
     let installed = install(&package, &digest);
     assert!(installed.status.success(), "{}", stderr(&installed));

@@ -109,8 +109,15 @@ fn github_shards_are_merged() {
         assert_eq!(codes, [Some(0), Some(0), Some(0), Some(1)]);
         for (name, step) in steps("merge") {
             let output = workspace.run(&step);
-            let expected = i32::from(name == "Merge the shards");
-            assert_eq!(output.status.code(), Some(expected), "{}", stderr(&output));
+            let is_merge = name == "Merge the shards";
+            assert_eq!(
+                output.status.code(),
+                Some(i32::from(is_merge)),
+                "{}",
+                stderr(&output)
+            );
+            let printed = String::from_utf8_lossy(&output.stdout);
+            assert!(!is_merge || printed.contains("\nFailures:\n"), "{printed}");
         }
         merged.push(cases(&check_merged(&workspace, &counts(3, 1))));
         forget_shards(&workspace);
@@ -150,5 +157,10 @@ fn gitlab_shards_are_merged() {
         let output = workspace.run(&step);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     }
-    assert!(!workspace.path().join(RESULTS).join("results.json").exists());
+    for name in ["results.json", "junit.xml", "report.html"] {
+        assert!(
+            !workspace.path().join(RESULTS).join(name).exists(),
+            "{name}"
+        );
+    }
 }
