@@ -66,9 +66,9 @@ fn new_lab_name_and_file_are_checked() {
     let run = |arguments: &[&str], code| text_of(directory.path(), arguments, code);
     let texts = [
         run(&["new", "labs/mine.yaml"], 0),
-        run(&["new", "labs/mine"], 3),
+        run(&["new", "labs/mine"], 2),
         run(&["new", "my lab"], 2),
-        run(&["new", "none/mine"], 3),
+        run(&["new", "none/mine"], 2),
         run(&["new", "x", "--nodes=0"], 2),
         run(&["new", "x", "--from=x.yaml", "--load-balancer"], 2),
         run(&["new", "x", "--from=x.yaml"], 2),
@@ -86,6 +86,62 @@ fn import_writes_probes_of_reachable_things() {
     insta::assert_snapshot!(stderr(&output) + &stdout(&output));
     fs::write(directory.path().join("lab.yaml"), output.stdout).expect("written");
     text_of(directory.path(), &["plan", "lab.yaml"], 0);
+}
+
+/// Nodes that balancers do not use, nodes of Windows and of Fargate, sidecars, a balancer with health
+/// checks, and programs that the objects do not configure.
+#[test]
+fn import_special_nodes_and_pods_are_as_in_the_cluster() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(
+        directory.path().join("cloud.yaml"),
+        include_str!("cloud.yaml"),
+    )
+    .expect("written");
+    let output = run_in(directory.path(), &["import", "cloud.yaml"]);
+    insta::assert_snapshot!(stderr(&output) + &stdout(&output));
+    fs::write(directory.path().join("lab.yaml"), output.stdout).expect("written");
+    text_of(directory.path(), &["plan", "lab.yaml"], 0);
+    let only_windows = "apiVersion: v1
+kind: Node
+metadata: {name: win, labels: {kubernetes.io/os: windows}}
+status: {addresses: [{type: InternalIP, address: 10.0.0.9}]}
+";
+    fs::write(directory.path().join("windows.yaml"), only_windows).expect("written");
+    let refused = text_of(directory.path(), &["import", "windows.yaml"], 2);
+    assert!(refused.contains("no Node with Linux"), "{refused}");
+}
+
+/// The `ServiceLB` of k3s publishes addresses of nodes, so that there is no balancer.
+#[test]
+fn imported_load_balancer_with_address_of_node_passes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let objects = CLUSTER.replace("- ip: 172.18.255.200\n", "- ip: 172.18.0.3\n");
+    assert_ne!(objects, CLUSTER);
+    fs::write(directory.path().join("k3s.yaml"), &objects).expect("written");
+    text_of(directory.path(), &["import", "k3s.yaml", "-o", "lab"], 0);
+    let lab = fs::read_to_string(directory.path().join("lab.yaml")).expect("the lab");
+    assert!(!lab.contains("loadBalancers"), "{lab}");
+    assert!(lab.contains("load-balancer."), "{lab}");
+    let text = text_of(directory.path(), &["run", "--kernel=host", "lab.yaml"], 0);
+    assert!(text.contains("1 passed, 0 failed, 0 errors"), "{text}");
+    let line = "spec:\n  loadBalancers: {lb: {service: shop/cart}}\n";
+    let with_balancer = lab.replacen("spec:\n", line, 1);
+    fs::write(directory.path().join("lab.yaml"), with_balancer).expect("written");
+    let refused = text_of(directory.path(), &["plan", "lab.yaml"], 2);
+    assert!(refused.contains("is the address of node"), "{refused}");
+}
+
+#[test]
+fn import_several_json_documents_says_how_to_separate_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let list = r#"{"apiVersion": "v1", "kind": "List", "items": []}"#;
+    fs::write(
+        directory.path().join("all.json"),
+        format!("{list}\n{list}\n"),
+    )
+    .expect("written");
+    insta::assert_snapshot!(text_of(directory.path(), &["import", "all.json"], 2));
 }
 
 #[test]
@@ -183,7 +239,8 @@ fn imported_lab_with_routed_pods_passes() {
     ] {
         fs::write(directory.path().join("objects.yaml"), objects).expect("written");
         let notes = text_of(directory.path(), &["new", name, "--from=objects.yaml"], 0);
-        assert!(!notes.contains("note:"), "{notes}");
+        assert_eq!(notes.matches("note:").count(), 1, "{notes}");
+        assert!(notes.contains("no node states its version"), "{notes}");
         let file = directory.path().join(format!("{name}.yaml"));
         let lab = fs::read_to_string(&file).expect("the lab");
         // Every client reaches every endpoint, on its own node and on the others.
@@ -279,7 +336,8 @@ fn imported_lab_of_each_family_passes_when_it_runs() {
             let file = format!("{name}-{mode}.yaml");
             let import = ["import", "objects.yaml", "--mode", mode, "--output", &file];
             let notes = text_of(directory.path(), &import, 0);
-            assert!(!notes.contains("note:"), "{notes}");
+            assert_eq!(notes.matches("note:").count(), 1, "{notes}");
+            assert!(notes.contains("no node states its version"), "{notes}");
             let text = text_of(directory.path(), &["run", "--kernel=host", &file], 0);
             assert!(text.contains("1 passed, 0 failed, 0 errors"), "{text}");
         }

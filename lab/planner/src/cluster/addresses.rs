@@ -63,7 +63,12 @@ pub(super) fn check_unique_addresses(
     {
         if let Some(existing_owner) = owners.get(&address) {
             problem.message = format!("{address} is already the address of {existing_owner}");
-            problem.help = Some(format!("give {owner} another address"));
+            let host_network = if existing_owner.starts_with("node ") && owner.starts_with("pod ") {
+                ", or write `hostNetwork: true` if it uses the network of the node, as on EKS Fargate"
+            } else {
+                ""
+            };
+            problem.help = Some(format!("give {owner} another address{host_network}"));
             problems.push(problem);
         } else {
             owners.insert(address, owner);

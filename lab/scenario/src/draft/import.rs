@@ -8,11 +8,12 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 use k8s_openapi::api::core::v1 as core;
 
 use super::flow_style::scalar;
+use super::kube_proxy::{ImportedProxy, imported_proxy};
 use super::objects::{imported_pods, render_objects};
 use super::reachable::{Things, find_things, outside};
+use crate::lab::BalancerTarget;
 use crate::objects::{Objects, internal_addresses};
 use svclab_model::plan::Mode;
-use svclab_rules::kube_proxy::Version;
 use svclab_ruleset::Family;
 
 /// Addresses in networks for documentation (RFC 5737 and RFC 3849), for the hosts outside the
@@ -29,8 +30,8 @@ const OUTSIDE_IPV6: [[u16; 8]; 3] = [
 pub struct ImportOptions {
     /// Name of the lab.
     pub name: String,
-    /// Mode of kube-proxy, which the objects do not define.
-    pub mode: Mode,
+    /// Mode of kube-proxy; that of its configuration among the objects if absent, or `iptables`.
+    pub mode: Option<Mode>,
 }
 
 /// Lab that was written for a user.
@@ -46,11 +47,22 @@ pub struct Draft {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// Without nodes, no pod has a place.
-    #[error("there is no Node among the objects")]
+    #[error("there is no Node with Linux among the objects")]
     NoNodes,
     /// Without a reachable thing, the lab has no probe.
-    #[error("the objects have nothing to connect to: no service has a ready endpoint")]
-    NothingReachable,
+    #[error("the objects have nothing to connect to{}", list(notes))]
+    NothingReachable {
+        /// Statements about the objects that are not used or have no probe.
+        notes: Vec<String>,
+    },
+}
+
+fn list(notes: &[String]) -> String {
+    if notes.is_empty() {
+        return ": no service has an address".to_owned();
+    }
+    let lines: Vec<String> = notes.iter().map(|note| format!("\n  - {note}")).collect();
+    format!(":{}", lines.concat())
 }
 
 /// Writes a lab with the nodes, pods and services of a cluster, and a probe for each port of a
@@ -61,47 +73,69 @@ pub enum ImportError {
 ///
 /// When the objects have no node, or nothing is reachable.
 pub fn import(objects: &Objects, options: &ImportOptions) -> Result<Draft, ImportError> {
+    let mut notes = Vec::new();
+    for (kind, count) in &objects.ignored {
+        let effect = match kind.as_str() {
+            "NetworkPolicy" => ": in the cluster, they may block connections that this lab makes",
+            _ => "",
+        };
+        notes.push(format!("not used: {count} of kind {kind}{effect}"));
+    }
+    let objects = &without_windows(objects, &mut notes);
     if objects.nodes.is_empty() {
         return Err(ImportError::NoNodes);
     }
-    let mut notes = Vec::new();
-    for (kind, count) in &objects.ignored {
-        notes.push(format!("not used: {count} of kind {kind}"));
-    }
+    notes.extend(network_notes(objects));
     let pods = imported_pods(objects, &mut notes);
     let mut things = find_things(objects, &pods);
     notes.append(&mut things.notes);
     if things.reachable.is_empty() {
-        return Err(ImportError::NothingReachable);
+        return Err(ImportError::NothingReachable { notes });
     }
-    let mut text = head(options, &things, objects);
+    let mut proxy = imported_proxy(objects, options.mode);
+    notes.append(&mut proxy.notes);
+    let mut text = head(options, &proxy, &things, objects);
     render_objects(&mut text, objects, &pods);
     Ok(Draft { text, notes })
 }
 
 /// Writes the lab document.
-fn head(options: &ImportOptions, things: &Things, objects: &Objects) -> String {
+fn head(
+    options: &ImportOptions,
+    proxy: &ImportedProxy,
+    things: &Things,
+    objects: &Objects,
+) -> String {
     let Things {
         reachable,
         balanced,
         routes,
         notes: _,
     } = things;
-    let ImportOptions { name, mode } = options;
+    let source = if proxy.is_configured {
+        "kube-proxy is that of the ConfigMap kube-proxy and of the\n# versions of the nodes; its flags may differ. `svclab schema` describes every field."
+    } else {
+        "kubectl prints neither the mode of kube-proxy nor its\n# flags; see `kubectl -n kube-system get configmap kube-proxy -o yaml`, and `svclab schema`."
+    };
     let nodes: Vec<&core::Node> = objects.nodes.iter().map(|node| &*node.value).collect();
     let mut text = format!(
-        "# Written from the objects of a cluster. kubectl prints neither the mode of kube-proxy nor its
-# flags; see `kubectl -n kube-system get configmap kube-proxy -o yaml`, and `svclab schema`.
+        "# Written from the objects of a cluster. {source}
 apiVersion: svclab/v1
 kind: Lab
 metadata: {{name: {}}}
 spec:
   about: Every service of a cluster is reachable.
-  kubeProxy: {{version: {}, mode: {mode}}}
+  kubeProxy: {}
 ",
-        scalar(name),
-        version(&nodes)
+        scalar(&options.name),
+        proxy.lab
     );
+    if !proxy.others.is_empty() {
+        text += "  # Nodes with another version.\n  nodes:\n";
+    }
+    for (node, own) in &proxy.others {
+        let _ = writeln!(text, "    {}: {{kubeProxy: {own}}}", scalar(node));
+    }
     text += &fabric(&nodes, routes);
     let families = [Family::V4, Family::V6];
     let mut hosts = families.into_iter().filter(|family| {
@@ -124,13 +158,19 @@ spec:
             "  # Balancers in front of the nodes, with the addresses in the services' status.\n";
         text += "  loadBalancers:\n";
     }
-    for (balancer, (service, has_node_ports)) in balanced {
-        let target = if *has_node_ports {
-            ""
-        } else {
-            ", target: pods"
-        };
-        let _ = writeln!(text, "    {balancer}: {{service: {service}{target}}}");
+    for (balancer, spec) in balanced {
+        let mut fields = format!("service: {}", spec.service);
+        if spec.target == BalancerTarget::Pods {
+            fields += ", target: pods";
+        }
+        if spec.health_check.is_some() {
+            fields += ", healthCheck: {}";
+        }
+        if let Some(backends) = &spec.backends {
+            let names: Vec<String> = backends.iter().map(|name| scalar(name)).collect();
+            let _ = write!(fields, ", backends: [{}]", names.join(", "));
+        }
+        let _ = writeln!(text, "    {balancer}: {{{fields}}}");
     }
     text += "  probes:\n";
     for thing in reachable {
@@ -143,15 +183,51 @@ spec:
     text
 }
 
-/// Returns the version of the first node that states a supported one, otherwise the newest.
-fn version(nodes: &[&core::Node]) -> Version {
-    let stated = nodes.iter().filter_map(|node| {
-        let info = node.status.as_ref()?.node_info.as_ref()?;
-        // Distributions append a suffix, such as `v1.30.4+k3s1`.
-        let version = info.kubelet_version.split(['+', '-']).next()?;
-        version.parse().ok()
+/// Returns the objects without the nodes of Windows, on which kube-proxy writes no rules that svclab
+/// has.
+fn without_windows(objects: &Objects, notes: &mut Vec<String>) -> Objects {
+    let is_windows = |node: &core::Node| {
+        let mut labels = node.metadata.labels.iter().flatten();
+        let info = node
+            .status
+            .as_ref()
+            .and_then(|status| status.node_info.as_ref());
+        labels.any(|(label, value)| label == "kubernetes.io/os" && value == "windows")
+            || info.is_some_and(|info| info.operating_system == "windows")
+    };
+    let mut linux = objects.clone();
+    linux.nodes.retain(|node| !is_windows(&node.value));
+    let count = objects.nodes.len() - linux.nodes.len();
+    if count > 0 {
+        notes.push(format!("not modelled: {count} of kind Node with Windows"));
+    }
+    linux
+}
+
+/// Returns statements about programs of the cluster's network that the objects do not configure.
+fn network_notes(objects: &Objects) -> Vec<String> {
+    let has_pod = |start: &str| objects.pods.iter().any(|pod| pod.name.starts_with(start));
+    let mut notes = Vec::new();
+    for (start, name) in [("ovnkube-node", "OVN-Kubernetes"), ("cilium-", "Cilium")] {
+        if has_pod(start) && !has_pod("kube-proxy") {
+            notes.push(format!(
+                "not modelled: {name}, which may serve services without kube-proxy; this lab has the \
+                 rules of kube-proxy"
+            ));
+        }
+    }
+    let mut annotations = objects.nodes.iter().flat_map(|node| {
+        let annotations = node.value.metadata.annotations.iter().flatten();
+        annotations.map(|(name, _)| name)
     });
-    stated.into_iter().next().unwrap_or(Version::NEWEST)
+    if annotations.any(|name| name.starts_with("flannel.alpha.coreos.com/")) {
+        let line = "flannel: {version: v0.26.0, network: 10.244.0.0/16}";
+        notes.push(format!(
+            "not used: flannel, which replaces the source of connections to other networks; add its \
+             version and network to the lab's spec, such as `{line}`"
+        ));
+    }
+    notes
 }
 
 /// Writes the network between the nodes: switched if two of them share a subnet of 24 bits, with

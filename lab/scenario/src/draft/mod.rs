@@ -2,6 +2,7 @@
 
 mod flow_style;
 mod import;
+mod kube_proxy;
 mod objects;
 mod reachable;
 mod template;

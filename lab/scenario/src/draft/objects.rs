@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::flow_style::flow;
 use crate::lab::reference::ObjectKind;
-use crate::objects::endpoints::declared_ports;
-use crate::objects::{Object, Objects};
+use crate::objects::endpoints::{declared_ports, serving_containers};
+use crate::objects::{Object, Objects, internal_addresses};
 use svclab_rules::objects::EndpointSlice;
 use svclab_ruleset::Protocol;
 
@@ -20,7 +21,7 @@ pub(super) struct ImportedPod {
     pub namespace: String,
     pub name: String,
     pub node: String,
-    pub ips: Vec<std::net::IpAddr>,
+    pub ips: Vec<IpAddr>,
     pub host_network: bool,
     labels: Option<BTreeMap<String, String>>,
     is_terminating: bool,
@@ -50,10 +51,14 @@ pub(super) fn imported_pods(objects: &Objects, notes: &mut Vec<String>) -> Vec<I
             without_address += 1;
             continue;
         };
-        if objects.node(&pod.node).is_none() {
+        let Some(node) = objects.node(&pod.node) else {
             without_node += 1;
             continue;
-        }
+        };
+        // The pod of a Fargate node has the address of the node.
+        let addresses = internal_addresses(&node.value);
+        let is_own = |ip: &IpAddr| addresses.iter().any(|own| own.parse() == Ok(*ip));
+        pod.host_network |= pod.ips.iter().any(is_own);
         let has_host_port = |port: &&core::ContainerPort| port.host_port.is_some();
         let containers = object.value.spec.iter().flat_map(|spec| &spec.containers);
         let ports = containers.flat_map(|container| container.ports.iter().flatten());
@@ -104,10 +109,7 @@ fn import_pod(object: &Object<core::Pod>) -> Option<ImportedPod> {
     }
     let ready = status.conditions.iter().flatten();
     let mut ready = ready.filter(|condition| condition.type_ == "Ready");
-    let ports = spec
-        .containers
-        .iter()
-        .flat_map(|container| container.ports.iter().flatten());
+    let ports = serving_containers(pod).flat_map(|container| container.ports.iter().flatten());
     Some(ImportedPod {
         namespace: object.namespace.clone(),
         name: object.name.clone(),

@@ -6,9 +6,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::objects::ImportedPod;
 use crate::check::limits::{MAX_HOSTS, MAX_NAME, MAX_PROBES};
-use crate::objects::{Objects, internal_addresses};
+use crate::lab::{BalancerTarget, HealthCheck, LoadBalancerSpec};
+use crate::objects::{Object, Objects, internal_addresses};
+use k8s_openapi::api::core::v1::Node;
 use svclab_rules::objects::{EndpointSlice, PortSpec, Service, ServiceType};
 use svclab_ruleset::{Family, Protocol};
+
+/// Label of nodes that load balancers do not use (Kubernetes v1.36, `staging/src/k8s.io/api/core/v1/
+/// well_known_labels.go`, `LabelNodeExcludeBalancers`).
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// Returns the name of the host outside the cluster with an address of a family.
 pub(super) fn outside(family: Family) -> &'static str {
@@ -53,9 +59,8 @@ impl ReachableThing {
 #[derive(Debug, Default)]
 pub(super) struct Things {
     pub reachable: Vec<ReachableThing>,
-    /// Services with a load balancer by the balancer's name, and whether their ports have node
-    /// ports.
-    pub balanced: BTreeMap<String, (String, bool)>,
+    /// Load balancers by name.
+    pub balanced: BTreeMap<String, LoadBalancerSpec>,
     /// Nodes to which the fabric routes external IPs.
     pub routes: BTreeMap<IpAddr, String>,
     /// Statements about services without a probe.
@@ -75,6 +80,7 @@ pub(super) fn find_things(objects: &Objects, pods: &[ImportedPod]) -> Things {
         slices: slices
             .map(|slice| EndpointSlice::from(&*slice.value))
             .collect(),
+        backends: backends(objects),
     };
     let mut found = Things::default();
     for object in &objects.services {
@@ -115,6 +121,23 @@ pub(super) fn find_things(objects: &Objects, pods: &[ImportedPod]) -> Things {
     found
 }
 
+/// Returns the nodes without the label that excludes them from load balancers (cloud-provider
+/// v0.31.0, `controllers/service/controller.go`, `nodeIncludedPredicate`). `None` if that are all or
+/// none: a cluster with a single node can have the label and a balancer that ignores it.
+fn backends(objects: &Objects) -> Option<Vec<String>> {
+    let is_excluded = |node: &&Object<Node>| {
+        let mut labels = node.value.metadata.labels.iter().flatten();
+        labels.any(|(label, _)| label == EXCLUDED)
+    };
+    let nodes = objects.nodes.iter();
+    let included: Vec<String> = nodes
+        .filter(|node| !is_excluded(node))
+        .map(|node| node.name.clone())
+        .collect();
+    let is_some = !included.is_empty() && included.len() < objects.nodes.len();
+    is_some.then_some(included)
+}
+
 /// Shortens a name that is too long for a lab. `number` makes the short name unique.
 fn short_name(name: String, number: usize) -> String {
     if name.len() <= MAX_NAME {
@@ -138,6 +161,8 @@ struct Finder<'o> {
     /// Nodes with their addresses.
     nodes: Vec<(String, Vec<IpAddr>)>,
     slices: Vec<EndpointSlice>,
+    /// Nodes that load balancers use; `None` for all.
+    backends: Option<Vec<String>>,
 }
 
 /// Endpoint of a service that exists in the lab.
@@ -322,8 +347,17 @@ impl<'o> Finder<'o> {
         if !service.source_ranges.is_empty() {
             return skip("loadBalancerSourceRanges admits some sources only".to_owned());
         }
+        // The ServiceLB of k3s and others publish addresses of nodes.
+        let mut nodes = self.nodes.iter();
+        if let Some((node, _)) = nodes.find(|(_, own)| own.contains(&address)) {
+            if !port.can_answer(node) {
+                return skip(format!("{node}, which has its address, has no endpoint"));
+            }
+            let to = SocketAddr::new(address, port.port.port).to_string();
+            return port.add("load-balancer", outside(port.family), to, found);
+        }
         let mut known = found.balanced.values();
-        let is_known = known.any(|(service, _)| *service == full_name);
+        let is_known = known.any(|balancer| balancer.service == full_name);
         if !is_known && found.balanced.len() == MAX_HOSTS {
             return skip(format!("a lab has at most {MAX_HOSTS} balancers"));
         }
@@ -333,12 +367,18 @@ impl<'o> Finder<'o> {
             return skip("it has an IPv6 address, but no node has one".to_owned());
         }
         if !is_known {
-            let has_node_ports = service.ports.iter().all(|port| port.node_port.is_some());
+            let mut spec = LoadBalancerSpec::new(full_name.clone());
+            if service.ports.iter().any(|port| port.node_port.is_none()) {
+                spec.target = BalancerTarget::Pods;
+            } else {
+                spec.backends.clone_from(&self.backends);
+                // Without health checks, the balancer uses nodes without endpoints.
+                let has_port = service.health_check_node_port.is_some();
+                spec.health_check = (service.external_local && has_port).then(HealthCheck::default);
+            }
             let name = format!("{}.{}", service.namespace, service.name);
             let balancer = short_name(name, found.reachable.len() + 1);
-            found
-                .balanced
-                .insert(balancer, (full_name.clone(), has_node_ports));
+            found.balanced.insert(balancer, spec);
         }
         // The name of a balancer means its first address.
         let to = if service.ingress[0].ip == address {

@@ -1,7 +1,9 @@
 //! Refuses objects that an API server would refuse, as far as the fields affect packets.
 
+use std::collections::HashSet;
+
 use ipnetwork::IpNetwork;
-use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe, Service};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -61,11 +63,35 @@ pub(crate) fn check_service(service: &Service, tree: &Tree) -> Result<(), Diagno
             check_port_reference(tree, &path("targetPort"), target)?;
         }
     }
+    check_port_names(spec.ports.as_deref().unwrap_or(&[]), tree)?;
     check_optional_port(
         tree,
         &field("healthCheckNodePort"),
         spec.health_check_node_port,
     )
+}
+
+/// Checks that the ports of a service have different names: kube-proxy finds their endpoints by name
+/// (Kubernetes v1.36, `pkg/apis/core/validation/validation.go`, `ValidateService`). The API server also
+/// refuses a port without a name among others, which is unambiguous.
+fn check_port_names(ports: &[ServicePort], tree: &Tree) -> Result<(), Diagnostic> {
+    let mut known = HashSet::new();
+    for (index, port) in ports.iter().enumerate() {
+        let name = port.name.as_deref().unwrap_or_default();
+        if known.insert(name) {
+            continue;
+        }
+        let message = if name.is_empty() {
+            "two ports of the service have no name".to_owned()
+        } else {
+            format!("two ports of the service have the name {}", shorten(name))
+        };
+        let path = crate::path!["spec", "ports", index, "name"];
+        return Err(Diagnostic::error(message)
+            .with_position(tree.nearest(path).head_span(), "")
+            .with_help("give each port a name of its own"));
+    }
+    Ok(())
 }
 
 /// Checks the ports of a pod as the API server does (Kubernetes v1.36,

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use indexmap::IndexMap;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Node, Service};
 
 use crate::lab::{BalancerTarget, HealthCheck, LabSpec, LoadBalancerSpec};
-use crate::objects::{Object, Objects};
+use crate::objects::{Object, Objects, internal_addresses};
 
 /// Returns the addresses in the load balancer status of a service.
 pub(crate) fn ingress_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
@@ -16,10 +16,18 @@ pub(crate) fn ingress_addresses(service: &Service) -> impl Iterator<Item = IpAdd
     ingress.filter_map(|ingress| ingress.ip.as_ref()?.parse().ok())
 }
 
-/// Whether a route of the fabric leads to an address, so that a node answers for it.
-pub(crate) fn is_routed(spec: &LabSpec, address: IpAddr) -> bool {
+/// Whether a node answers for an address: a route of the fabric leads to it, or it is that of a node.
+pub(crate) fn is_answered(spec: &LabSpec, objects: &Objects, address: IpAddr) -> bool {
     let mut routes = spec.fabric.routes.iter();
-    routes.any(|route| route.to.contains(address))
+    routes.any(|route| route.to.contains(address)) || node_with(objects, address).is_some()
+}
+
+/// Returns the node with an address.
+pub(crate) fn node_with(objects: &Objects, address: IpAddr) -> Option<&Object<Node>> {
+    objects.nodes.iter().find(|node| {
+        let addresses = internal_addresses(&node.value);
+        addresses.iter().any(|own| own.parse() == Ok(address))
+    })
 }
 
 pub(crate) fn is_load_balancer(service: &Service) -> bool {
@@ -52,7 +60,8 @@ pub(crate) fn needed_balancers(
 ) -> IndexMap<String, LoadBalancerSpec> {
     let needs_one = |service: &&Object<Service>| {
         let mut addresses = ingress_addresses(&service.value);
-        is_load_balancer(&service.value) && addresses.any(|address| !is_routed(spec, address))
+        is_load_balancer(&service.value)
+            && addresses.any(|address| !is_answered(spec, objects, address))
     };
     let services: Vec<_> = objects.services.iter().filter(needs_one).collect();
     let named = services.iter().map(|service| {

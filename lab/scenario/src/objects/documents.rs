@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use serde::de::IgnoredAny;
 
 use crate::lab::reference::{DocumentRef, ObjectKind};
 use crate::lab::{API_VERSION, KIND};
@@ -54,11 +55,34 @@ impl Documents {
                 }
                 Err(error) => {
                     let diagnostic = Diagnostic::from(error);
-                    sink.push(diagnostic.with_optional_help(helm_help(source.text())));
+                    let help = helm_help(source.text()).or_else(|| json_help(source.text()));
+                    sink.push(diagnostic.with_optional_help(help));
                 }
             }
         }
         documents
+    }
+
+    /// Returns the configuration of kube-proxy in the `ConfigMap` that kubeadm creates, which does not count
+    /// as an ignored object then (Kubernetes v1.36, `cmd/kubeadm/app/constants/constants.go`,
+    /// `KubeProxyConfigMap`, `KubeProxyConfigMapKey`).
+    pub(super) fn take_kube_proxy(&mut self) -> Option<String> {
+        let text = self.unmodelled.iter().find_map(|object| {
+            let name = object.tree.get("metadata")?.get("name")?.as_str()?;
+            let is_own = object.kind == "ConfigMap" && name == "kube-proxy";
+            object
+                .tree
+                .get("data")?
+                .get("config.conf")
+                .filter(|_| is_own)?
+                .as_str()
+        });
+        let text = text?.to_owned();
+        if let Some(count) = self.ignored.get_mut("ConfigMap") {
+            *count -= 1;
+        }
+        self.ignored.retain(|_, count| *count > 0);
+        Some(text)
     }
 
     /// Classifies and adds a document. Items of a `List` are added recursively.
@@ -264,6 +288,17 @@ fn helm_help(text: &str) -> Option<String> {
     } else {
         None
     }
+}
+
+/// Returns the help for several JSON documents, of which YAML requires separators.
+fn json_help(text: &str) -> Option<String> {
+    let stream = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    let is_several = stream.take(2).flatten().count() == 2;
+    is_several.then(|| {
+        "put `---` between the JSON documents, or get all kinds with one command: `kubectl get \
+         nodes,pods,services,endpointslices -A -o json`"
+            .to_owned()
+    })
 }
 
 /// Replaces the control characters of a tree. Returns the new tree and the span of the first

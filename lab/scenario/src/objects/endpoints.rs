@@ -204,7 +204,7 @@ fn phase(pod: &Pod) -> Option<&str> {
 
 /// Returns the containers that serve while a pod runs. Init containers with `restartPolicy: Always`
 /// are sidecars and keep running.
-fn serving_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+pub(crate) fn serving_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     let sidecars = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
     pod.spec.iter().flat_map(move |spec| {
         let init = spec.init_containers.iter().flatten().filter(sidecars);

@@ -69,6 +69,8 @@ pub struct Objects {
     pub endpoint_slices: Vec<Object<EndpointSlice>>,
     /// Networks of cluster IPs.
     pub service_cidrs: Vec<Object<ServiceCIDR>>,
+    /// Configuration of kube-proxy in a `ConfigMap`, in YAML. Only [`Objects::load`] reads it.
+    pub kube_proxy: Option<String>,
     /// Number of objects of other kinds, by kind.
     pub ignored: BTreeMap<String, usize>,
 }
@@ -142,7 +144,11 @@ impl Objects {
                 .ignored
                 .insert(KIND.to_owned(), documents.labs.len());
         }
-        let objects = Self::new(&decoded, &documents.ignored);
+        let kube_proxy = documents.take_kube_proxy();
+        let objects = Self {
+            kube_proxy,
+            ..Self::new(&decoded, &documents.ignored)
+        };
         if let Some(error) = objects.size_error() {
             sink.push(error);
         }

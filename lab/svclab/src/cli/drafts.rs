@@ -9,6 +9,7 @@ use super::args::{ImportArguments, ModeArgument, NewArguments, shell_word};
 use super::error::{CliError, CommandResult, Outcome};
 use super::output::{print, print_diagnostics, print_message, print_note};
 use svclab_diagnostic::source::Source;
+use svclab_model::plan::Mode;
 use svclab_scenario::draft::{self, ImportOptions, NewLab, is_lab_name};
 use svclab_scenario::objects::Objects;
 use svclab_scenario::{FileAccess, with_object_files};
@@ -22,7 +23,7 @@ pub(crate) fn new(arguments: &NewArguments) -> CommandResult {
     let text = if arguments.from.is_empty() {
         draft::new_lab(&NewLab {
             name,
-            mode: arguments.mode.into(),
+            mode: arguments.mode.unwrap_or_default().into(),
             load_balancer: arguments.load_balancer,
             nodes: NonZeroU8::new(arguments.nodes).unwrap_or(NonZeroU8::MIN),
         })
@@ -68,7 +69,11 @@ fn lab_file(named: &Path) -> Result<(PathBuf, String), CliError> {
 }
 
 /// Returns a lab from the objects of files. Prints notes about the objects.
-fn import_files(files: &[PathBuf], name: String, mode: ModeArgument) -> Result<String, CliError> {
+fn import_files(
+    files: &[PathBuf],
+    name: String,
+    mode: Option<ModeArgument>,
+) -> Result<String, CliError> {
     let sources: Result<Vec<Source>, _> = files
         .iter()
         .map(|file| match file.to_str() {
@@ -82,7 +87,7 @@ fn import_files(files: &[PathBuf], name: String, mode: ModeArgument) -> Result<S
     print_diagnostics(&sources, &warnings);
     let options = ImportOptions {
         name,
-        mode: mode.into(),
+        mode: mode.map(Mode::from),
     };
     let draft = draft::import(&objects, &options).map_err(|error| {
         CliError::refused(
@@ -103,11 +108,23 @@ fn write_new_file(file: &Path, text: &str) -> Result<(), CliError> {
         .create_new(true)
         .open(file)
         .and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|source| CliError::Write {
-        target: file.display().to_string(),
-        help: (source.kind() == io::ErrorKind::AlreadyExists)
-            .then_some("use another name, or remove the file"),
-        source,
+    written.map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => CliError::refused(
+            format!("{} already exists", file.display()),
+            "use another name, or remove the file",
+        ),
+        io::ErrorKind::NotFound => CliError::refused(
+            format!(
+                "cannot write {}: its directory does not exist",
+                file.display()
+            ),
+            "create the directory first",
+        ),
+        _ => CliError::Write {
+            target: file.display().to_string(),
+            help: None,
+            source,
+        },
     })?;
     let word = shell_word(&file.display().to_string());
     print_message(format_args!(

@@ -1,4 +1,4 @@
-//! Warns about addresses of pods and load balancers that are probably a mistake.
+//! Checks addresses of pods and load balancers that are probably a mistake.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 
 use crate::check::objects::fields::{full_name, with_field_span};
 use crate::lab::{BalancerTarget, LabSpec};
-use crate::objects::balancers::{balancer_for, ingress_addresses, is_load_balancer, is_routed};
+use crate::objects::balancers::{
+    balancer_for, ingress_addresses, is_answered, is_load_balancer, node_with,
+};
 use crate::objects::{Object, Objects};
 use crate::sink::Sink;
 use svclab_diagnostic::Diagnostic;
@@ -17,7 +19,11 @@ pub(crate) fn check_addresses(spec: &LabSpec, objects: &Objects, sink: &mut Sink
         warn_mixed_addresses(objects, sink);
     }
     for service in &objects.services {
-        warn_unanswered(spec, service, sink);
+        if has_balancer(spec, service) {
+            refuse_node_address(objects, service, sink);
+        } else {
+            warn_unanswered(spec, objects, service, sink);
+        }
         if spec.load_balancers.is_auto {
             warn_without_balancer(service, sink);
         }
@@ -72,14 +78,35 @@ fn address_and_cidrs(objects: &Objects, pod: &Object<Pod>) -> Option<(IpAddr, Ve
     ))
 }
 
-/// Warns about a load balancer address that hosts connect to and for which nothing answers.
-fn warn_unanswered(spec: &LabSpec, service: &Object<Service>, sink: &mut Sink) {
+fn has_balancer(spec: &LabSpec, service: &Object<Service>) -> bool {
     let name = full_name(service);
     let is_own = |own: &str| own == name || own == service.name && service.namespace == "default";
     let mut balancers = spec.load_balancers.by_name.values();
-    if balancers.any(|balancer| is_own(&balancer.service)) {
-        return;
+    balancers.any(|balancer| is_own(&balancer.service))
+}
+
+/// Refuses a load balancer with the address of a node, as the status of a service has it with the
+/// `ServiceLB` of k3s: packets to this address reach the node.
+fn refuse_node_address(objects: &Objects, service: &Object<Service>, sink: &mut Sink) {
+    for address in ingress_addresses(&service.value) {
+        let Some(node) = node_with(objects, address) else {
+            continue;
+        };
+        let error = Diagnostic::error(format!(
+            "the load balancer address {address} of service `{}` is the address of node `{}`",
+            full_name(service),
+            node.name
+        ));
+        let help = "remove the load balancer from the lab: packets to this address reach the node, \
+                    as with the ServiceLB of k3s";
+        let path = crate::path!["status", "loadBalancer"];
+        sink.push(with_field_span(error.with_help(help), service, path));
     }
+}
+
+/// Warns about a load balancer address that hosts connect to and for which nothing answers.
+fn warn_unanswered(spec: &LabSpec, objects: &Objects, service: &Object<Service>, sink: &mut Sink) {
+    let name = full_name(service);
     let target = format!("lb/{name}:");
     let is_target = |address: &IpAddr| {
         let (v4, v6) = (format!("{address}:"), format!("[{address}]:"));
@@ -93,7 +120,7 @@ fn warn_unanswered(spec: &LabSpec, service: &Object<Service>, sink: &mut Sink) {
         })
     };
     let addresses = ingress_addresses(&service.value);
-    for address in addresses.filter(|each| !is_routed(spec, *each) && is_target(each)) {
+    for address in addresses.filter(|each| !is_answered(spec, objects, *each) && is_target(each)) {
         let warning = Diagnostic::warning(format!(
             "nothing answers for {address}, the load balancer address of service `{name}`"
         ));

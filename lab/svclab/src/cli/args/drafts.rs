@@ -28,9 +28,9 @@ pub(crate) struct NewArguments {
     /// Name of the lab. Writes the file NAME.yaml, which must not exist. May contain a directory
     #[arg(value_name = "NAME")]
     pub(crate) name: PathBuf,
-    /// Mode of kube-proxy
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) mode: ModeArgument,
+    /// Mode of kube-proxy [default: iptables; with `--from` that of the `ConfigMap` kube-proxy]
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<ModeArgument>,
     /// Put a load balancer in front of the service
     #[arg(long, conflicts_with = "from")]
     pub(crate) load_balancer: bool,
@@ -49,9 +49,9 @@ pub(crate) struct ImportArguments {
     /// standard input
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Mode of kube-proxy, which the objects do not define
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) mode: ModeArgument,
+    /// Mode of kube-proxy [default: that of the `ConfigMap` kube-proxy among the objects, or iptables]
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<ModeArgument>,
     /// File for the lab, which must not exist [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
