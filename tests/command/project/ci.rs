@@ -351,6 +351,13 @@ fn ci_install_package_is_unpacked_after_its_checksum() {
     insta::assert_snapshot!(messages);
     let installed = install(&package, &digest);
     assert!(installed.status.success(), "{}", stderr(&installed));
+    let own = env!("CARGO_PKG_VERSION");
+    let warning = format!("the package is svclab 1.2.3 and this checkout is {own}");
+    assert!(
+        stderr(&installed).contains(&warning),
+        "{}",
+        stderr(&installed)
+    );
     for name in ["svclab", "svclab-agent"] {
         let output = Command::new(prefix.join("bin").join(name)).output();
         let output = output.expect("the program starts");
