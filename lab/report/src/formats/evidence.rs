@@ -1,6 +1,6 @@
 //! Defines the evidence file of a case, which `svclab run --report` writes.
 
-use std::io::{self, Write as _};
+use std::io::{self, BufWriter, Write as _};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -53,7 +53,8 @@ impl<'e> EvidenceDocument<'e> {
     /// Never in practice: the document can be written as JSON, and is written to memory.
     pub(crate) fn file(&self) -> io::Result<Vec<u8>> {
         compressed(|out| {
-            let mut out = PrintableWriter::new(out, TextKind::Json);
+            // Each write is searched for control characters.
+            let mut out = BufWriter::new(PrintableWriter::new(out, TextKind::Json));
             serde_json::to_writer(&mut out, self)?;
             out.write_all(b"\n")?;
             out.flush()

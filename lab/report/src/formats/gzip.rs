@@ -1,10 +1,13 @@
 //! Compresses files of a report.
 
-use std::io::{self, Read as _, Write};
+use std::io::{self, BufWriter, IntoInnerError, Read as _, Write};
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+
+/// Size of a write to the encoder, in bytes.
+const BUFFER: usize = 64 << 10;
 
 /// Returns what `write` writes, compressed.
 ///
@@ -14,8 +17,11 @@ use flate2::write::GzEncoder;
 pub(crate) fn compressed(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    write(&mut encoder)?;
+    let encoder = GzEncoder::new(Vec::new(), Compression::default());
+    // The encoder clears 32 KiB of memory for each write, and serializers write single words.
+    let mut buffered = BufWriter::with_capacity(BUFFER, encoder);
+    write(&mut buffered)?;
+    let encoder = buffered.into_inner().map_err(IntoInnerError::into_error)?;
     encoder.finish()
 }
 
