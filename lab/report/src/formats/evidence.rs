@@ -1,13 +1,13 @@
 //! Defines the evidence file of a case, which `svclab run --report` writes.
 
-use std::io::{self, BufWriter, Write as _};
+use std::io;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::case_details::CaseDetails;
 use crate::formats::gzip::compressed;
-use svclab_diagnostic::printable::{PrintableWriter, TextKind};
+use crate::formats::write_json_line;
 use svclab_model::evidence::Evidence;
 use svclab_runner::run::CaseEvidence;
 
@@ -52,12 +52,6 @@ impl<'e> EvidenceDocument<'e> {
     ///
     /// Never in practice: the document can be written as JSON, and is written to memory.
     pub(crate) fn file(&self) -> io::Result<Vec<u8>> {
-        compressed(|out| {
-            // Each write is searched for control characters.
-            let mut out = BufWriter::new(PrintableWriter::new(out, TextKind::Json));
-            serde_json::to_writer(&mut out, self)?;
-            out.write_all(b"\n")?;
-            out.flush()
-        })
+        compressed(|out| write_json_line(out, self))
     }
 }

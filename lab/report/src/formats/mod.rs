@@ -13,7 +13,9 @@ pub(crate) mod markdown;
 pub(crate) mod packet_comments;
 pub mod pcapng;
 
-use std::io::Write;
+use std::io::{self, BufWriter, Write};
+
+use serde::Serialize;
 
 use crate::formats::github::{Github, InertLines};
 use crate::formats::human::Human;
@@ -35,6 +37,16 @@ pub enum Format {
     Junit,
     /// Annotations and groups for the GitHub Actions log, at the end of the run.
     Github,
+}
+
+/// Writes a document as a line of JSON.
+fn write_json_line(out: impl Write, document: &impl Serialize) -> io::Result<()> {
+    // Each write to `PrintableWriter` is searched for control characters, and a serializer writes
+    // single words.
+    let mut out = BufWriter::new(PrintableWriter::new(out, TextKind::Json));
+    serde_json::to_writer(&mut out, document)?;
+    out.write_all(b"\n")?;
+    out.flush()
 }
 
 impl Format {

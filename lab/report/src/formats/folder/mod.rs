@@ -17,6 +17,7 @@ use crate::formats::evidence::{EVIDENCE, EvidenceDocument};
 use crate::formats::html::evidence::escape_path;
 use crate::formats::html::{CasePage, FileLink, PAGE, Page, ShownRun};
 use crate::formats::junit::Junit;
+use crate::formats::write_json_line;
 use crate::results::Document;
 use crate::text::journey::render_case_journeys;
 use crate::writer::{Options, Writer};
@@ -205,12 +206,7 @@ impl Writer for Folder {
 
 /// Writes a document as a line of JSON.
 fn write_json(path: &Path, document: &impl serde::Serialize) -> io::Result<()> {
-    write_file(path, |out| {
-        let mut out = PrintableWriter::new(out, TextKind::Json);
-        serde_json::to_writer(&mut out, document)?;
-        out.write_all(b"\n")?;
-        out.flush()
-    })
+    write_file(path, |out| write_json_line(out, document))
 }
 
 /// Writes a file atomically.
