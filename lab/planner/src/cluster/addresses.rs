@@ -23,6 +23,7 @@ pub(super) fn check_unique_addresses(
         node.addresses.iter().map(move |address| {
             (
                 address.ip(),
+                Some(ObjectKind::Node),
                 format!("node `{}`", node.name),
                 Problem::new(document.clone(), place!["status", "addresses"], ""),
             )
@@ -33,6 +34,7 @@ pub(super) fn check_unique_addresses(
         pod.ips.iter().map(move |ip| {
             (
                 *ip,
+                Some(ObjectKind::Pod),
                 format!("pod `{}/{}`", pod.namespace, pod.name),
                 Problem::new(document.clone(), place!["status", "podIP"], ""),
             )
@@ -41,6 +43,7 @@ pub(super) fn check_unique_addresses(
     let host_addresses = hosts.iter().map(|host| {
         (
             host.address.ip(),
+            None,
             format!("host `{}`", host.name),
             Problem::in_lab(place!["spec", "hosts", &host.name, "address"], ""),
         )
@@ -50,28 +53,31 @@ pub(super) fn check_unique_addresses(
         service.cluster_ips.iter().map(move |ip| {
             (
                 *ip,
+                Some(ObjectKind::Service),
                 format!("the cluster IP of service `{}`", service.full_name()),
                 Problem::new(document.clone(), place!["spec", "clusterIP"], ""),
             )
         })
     });
-    let mut owners: HashMap<IpAddr, String> = HashMap::new();
-    for (address, owner, mut problem) in node_addresses
+    let mut owners: HashMap<IpAddr, (Option<ObjectKind>, String)> = HashMap::new();
+    for (address, kind, owner, mut problem) in node_addresses
         .chain(pod_addresses)
         .chain(host_addresses)
         .chain(service_addresses)
     {
-        if let Some(existing_owner) = owners.get(&address) {
+        if let Some((existing_kind, existing_owner)) = owners.get(&address) {
             problem.message = format!("{address} is already the address of {existing_owner}");
-            let host_network = if existing_owner.starts_with("node ") && owner.starts_with("pod ") {
-                ", or write `hostNetwork: true` if it uses the network of the node, as on EKS Fargate"
-            } else {
-                ""
+            let host_network = match (existing_kind, kind) {
+                (Some(ObjectKind::Node), Some(ObjectKind::Pod)) => {
+                    ", or write `hostNetwork: true` if it uses the network of the node, as on EKS \
+                     Fargate"
+                }
+                _ => "",
             };
             problem.help = Some(format!("give {owner} another address{host_network}"));
             problems.push(problem);
         } else {
-            owners.insert(address, owner);
+            owners.insert(address, (kind, owner));
         }
     }
 }

@@ -98,11 +98,7 @@ fn field<'t>(tree: &'t Tree, path: &[&str]) -> Option<&'t str> {
 /// Returns the fields of a `KubeProxyConfiguration` that differ from their defaults, as fields of a lab
 /// (Kubernetes v1.36, `staging/src/k8s.io/kube-proxy/config/v1alpha1/types.go`).
 fn configured_fields(configuration: &Tree, mode: Mode) -> Vec<String> {
-    let of_mode = match mode {
-        Mode::Iptables => "iptables",
-        Mode::Ipvs => "ipvs",
-        Mode::Nftables => "nftables",
-    };
+    let of_mode = mode.to_string();
     // The mode ipvs uses these settings of iptables.
     let masquerade = if mode == Mode::Nftables {
         "nftables"

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::flow_style::flow;
 use crate::lab::reference::ObjectKind;
 use crate::objects::endpoints::{declared_ports, serving_containers};
-use crate::objects::{Object, Objects, internal_addresses};
+use crate::objects::{Object, Objects, has_address};
 use svclab_rules::objects::EndpointSlice;
 use svclab_ruleset::Protocol;
 
@@ -56,9 +56,7 @@ pub(super) fn imported_pods(objects: &Objects, notes: &mut Vec<String>) -> Vec<I
             continue;
         };
         // The pod of a Fargate node has the address of the node.
-        let addresses = internal_addresses(&node.value);
-        let is_own = |ip: &IpAddr| addresses.iter().any(|own| own.parse() == Ok(*ip));
-        pod.host_network |= pod.ips.iter().any(is_own);
+        pod.host_network |= pod.ips.iter().any(|ip| has_address(&node.value, *ip));
         let has_host_port = |port: &&core::ContainerPort| port.host_port.is_some();
         let containers = object.value.spec.iter().flat_map(|spec| &spec.containers);
         let ports = containers.flat_map(|container| container.ports.iter().flatten());

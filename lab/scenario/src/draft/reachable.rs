@@ -305,9 +305,8 @@ impl<'o> Finder<'o> {
         let addresses = port.service.external_ips.iter();
         let addresses = addresses.filter(|address| Family::from_ip(**address) == port.family);
         for (index, address) in addresses.enumerate() {
-            let mut nodes = self.nodes.iter();
-            let owner = nodes.find(|(_, own)| own.contains(address));
-            let target = owner.map(|(node, _)| node).or(found.routes.get(address));
+            let owner = self.node_with(*address);
+            let target = owner.or(found.routes.get(address).map(String::as_str));
             if target.is_some_and(|node| !port.can_answer(node)) {
                 let reason = format!("the node of external IP {address} has no endpoint");
                 port.skip(&reason, found);
@@ -348,8 +347,7 @@ impl<'o> Finder<'o> {
             return skip("loadBalancerSourceRanges admits some sources only".to_owned());
         }
         // The ServiceLB of k3s and others publish addresses of nodes.
-        let mut nodes = self.nodes.iter();
-        if let Some((node, _)) = nodes.find(|(_, own)| own.contains(&address)) {
+        if let Some(node) = self.node_with(address) {
             if !port.can_answer(node) {
                 return skip(format!("{node}, which has its address, has no endpoint"));
             }
@@ -415,14 +413,15 @@ impl<'o> Finder<'o> {
     /// Returns the pod or node with an address.
     fn endpoint(&'o self, address: IpAddr) -> Option<Endpoint<'o>> {
         let pod = self.pods.iter().find(|pod| pod.ips.contains(&address));
-        let node = if let Some(pod) = pod {
-            Some(pod.node.as_str())
-        } else {
-            let mut nodes = self.nodes.iter();
-            let node = nodes.find(|(_, addresses)| addresses.contains(&address));
-            node.map(|(name, _)| name.as_str())
-        };
-        Some(Endpoint { node: node?, pod })
+        let own = pod.map(|pod| pod.node.as_str());
+        let node = own.or_else(|| self.node_with(address))?;
+        Some(Endpoint { node, pod })
+    }
+
+    fn node_with(&self, address: IpAddr) -> Option<&str> {
+        let mut nodes = self.nodes.iter();
+        let (node, _) = nodes.find(|(_, own)| own.contains(&address))?;
+        Some(node)
     }
 
     /// Returns a pod that can connect to the cluster IP and is no endpoint, otherwise a node.

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use k8s_openapi::api::core::v1::{Node, Service};
 
 use crate::lab::{BalancerTarget, HealthCheck, LabSpec, LoadBalancerSpec};
-use crate::objects::{Object, Objects, internal_addresses};
+use crate::objects::{Object, Objects, has_address};
 
 /// Returns the addresses in the load balancer status of a service.
 pub(crate) fn ingress_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
@@ -24,10 +24,8 @@ pub(crate) fn is_answered(spec: &LabSpec, objects: &Objects, address: IpAddr) ->
 
 /// Returns the node with an address.
 pub(crate) fn node_with(objects: &Objects, address: IpAddr) -> Option<&Object<Node>> {
-    objects.nodes.iter().find(|node| {
-        let addresses = internal_addresses(&node.value);
-        addresses.iter().any(|own| own.parse() == Ok(address))
-    })
+    let mut nodes = objects.nodes.iter();
+    nodes.find(|node| has_address(&node.value, address))
 }
 
 pub(crate) fn is_load_balancer(service: &Service) -> bool {

@@ -13,6 +13,7 @@ pub(crate) mod v1beta1;
 pub(crate) mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -362,6 +363,12 @@ pub(crate) fn internal_addresses(node: &Node) -> Vec<String> {
         .filter(|address| address.type_ == "InternalIP")
         .map(|address| address.address.clone())
         .collect()
+}
+
+/// Whether a node has an internal address.
+pub(crate) fn has_address(node: &Node, address: IpAddr) -> bool {
+    let addresses = internal_addresses(node);
+    addresses.iter().any(|own| own.parse() == Ok(address))
 }
 
 /// Decoded object with its document.
