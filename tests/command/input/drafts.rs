@@ -102,6 +102,23 @@ fn import_special_nodes_and_pods_are_as_in_the_cluster() {
     insta::assert_snapshot!(stderr(&output) + &stdout(&output));
     fs::write(directory.path().join("lab.yaml"), output.stdout).expect("written");
     text_of(directory.path(), &["plan", "lab.yaml"], 0);
+    for (before, after, note) in [
+        (
+            "mode: ipvs",
+            "mode: kernelspace",
+            "not modelled: mode `kernelspace` of the ConfigMap",
+        ),
+        (
+            "clusterCIDR: 10.244.0.0/16",
+            "x: [",
+            "its config.conf is not YAML",
+        ),
+    ] {
+        let changed = include_str!("cloud.yaml").replacen(before, after, 1);
+        fs::write(directory.path().join("other.yaml"), changed).expect("written");
+        let text = text_of(directory.path(), &["import", "other.yaml"], 0);
+        assert!(text.contains(note), "{text}");
+    }
     let only_windows = "apiVersion: v1
 kind: Node
 metadata: {name: win, labels: {kubernetes.io/os: windows}}

@@ -8,7 +8,10 @@ use svclab_rules::kube_proxy::Version;
 use super::flow_style::scalar;
 use crate::objects::Objects;
 use crate::yaml;
-use crate::yaml::tree::{Tree, Value};
+use crate::yaml::tree::{Tree, Value, shorten};
+
+/// Modes of kube-proxy that labs have.
+const MODES: [&str; 3] = ["iptables", "ipvs", "nftables"];
 
 /// kube-proxy of an imported lab.
 #[derive(Debug)]
@@ -28,6 +31,16 @@ pub(super) fn imported_proxy(objects: &Objects, requested: Option<Mode>) -> Impo
     let configuration = objects.kube_proxy.as_deref().and_then(parse);
     let configuration = configuration.as_ref();
     let stated = configuration.and_then(|tree| field(tree, &["mode"]));
+    let mut notes = Vec::new();
+    if objects.kube_proxy.is_some() && configuration.is_none() {
+        notes.push("not used: the ConfigMap kube-proxy: its config.conf is not YAML".to_owned());
+    }
+    if let Some(other) = stated.filter(|mode| !MODES.contains(mode)) {
+        notes.push(format!(
+            "not modelled: mode {} of the ConfigMap kube-proxy",
+            shorten(other)
+        ));
+    }
     let mode = match (requested, stated) {
         (Some(mode), _) => mode,
         (None, Some("ipvs")) => Mode::Ipvs,
@@ -44,7 +57,7 @@ pub(super) fn imported_proxy(objects: &Objects, requested: Option<Mode>) -> Impo
     let versions = stated_versions(objects);
     let version = versions.iter().find_map(|(.., version)| *version);
     let version = version.unwrap_or(Version::NEWEST);
-    let (mut others, mut notes) = (Vec::new(), Vec::new());
+    let mut others = Vec::new();
     if versions.is_empty() {
         notes.push(format!(
             "no node states its version: the lab has kube-proxy {version}"
