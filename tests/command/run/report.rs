@@ -1,11 +1,13 @@
 //! Tests `svclab report`: pages about finished runs, and comparisons of runs.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use data_encoding::BASE64;
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -115,17 +117,59 @@ fn report_one_case_is_complete_and_earlier_evidence_is_unused() {
 }
 
 #[test]
+fn report_of_shards_contains_captures_of_shown_connections() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (lab, path) = write_lab(LAB.replace("web:80\"}", "web:80\", connections: 40}"));
+    let lab_text = read(&path).replace("connected: 1", "connected: 40");
+    fs::write(&path, lab_text).expect("the lab is written");
+    let (run_directory, page) = (
+        directory.path().join("run"),
+        directory.path().join("run.html"),
+    );
+    let report = format!("--report={}", run_directory.display());
+    let case = format!("{}/policy=Local", path.display());
+    let output = run(&["run", "--kernel=host", &report, &case]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let arguments = [run_directory.display(), page.display()].map(|path| path.to_string());
+    let output = run(&["report", &arguments[0], "--output", &arguments[1]]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    drop(lab);
+
+    let page = read(&page);
+    assert!(
+        page.contains("contain the connections that the page shows"),
+        "{page}"
+    );
+    let (_, embedded) = page
+        .split_once("data:application/gzip;base64,")
+        .expect("a capture");
+    let (embedded, _) = embedded.split_once('"').expect("the end of the capture");
+    let embedded = BASE64.decode(embedded.as_bytes()).expect("Base64");
+    let mut shown = Vec::new();
+    GzDecoder::new(&*embedded)
+        .read_to_end(&mut shown)
+        .expect("a compressed capture");
+    let complete =
+        fs::read(run_directory.join("lab/policy=Local/capture.pcapng")).expect("a capture");
+    let (shown, complete) = (shown.len(), complete.len());
+    assert!(
+        shown > 1000 && shown * 10 < complete,
+        "{shown} of {complete} bytes"
+    );
+}
+
+#[test]
 fn report_link_in_a_run_adds_no_file_of_this_machine() {
     let shards = Shards::run();
     let secret = shards.path("secret");
     fs::write(&secret, "a secret of this machine").expect("a file");
-    let capture = shards.path("Local/lab/policy=Local/capture.pcapng");
-    fs::remove_file(&capture).expect("the capture exists");
-    std::os::unix::fs::symlink(&secret, &capture).expect("a link");
+    let evidence = shards.path("Local/lab/policy=Local/evidence.json.gz");
+    fs::remove_file(&evidence).expect("the evidence exists");
+    std::os::unix::fs::symlink(&secret, &evidence).expect("a link");
     let output = shards.report(&["Local", "--output=linked.html"]);
-    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     let message = stderr(&output);
-    assert!(message.contains("capture.pcapng"), "{message}");
+    assert!(message.contains("evidence.json.gz"), "{message}");
     assert!(!shards.path("linked.html").exists());
 }
 

@@ -9,7 +9,6 @@ use crate::case_details::CaseDetails;
 use crate::formats::gzip::compressed;
 use crate::formats::write_json_line;
 use svclab_model::evidence::Evidence;
-use svclab_runner::run::CaseEvidence;
 
 /// Name of the file.
 pub(crate) const EVIDENCE: &str = "evidence.json.gz";
@@ -36,12 +35,12 @@ pub(crate) struct EvidenceDocument<'e> {
 
 impl<'e> EvidenceDocument<'e> {
     /// Creates the document of a case with its details.
-    pub(crate) fn new(details: &'e CaseDetails, seen: &'e CaseEvidence) -> Self {
+    pub(crate) fn new(details: &'e CaseDetails, evidence: &'e Evidence) -> Self {
         Self {
             schema: SCHEMA,
-            case: &seen.case,
-            kernel: &seen.kernel,
-            evidence: &seen.evidence,
+            case: &details.result.case,
+            kernel: &details.result.kernel,
+            evidence,
             details,
         }
     }

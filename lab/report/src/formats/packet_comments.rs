@@ -8,7 +8,7 @@ use svclab_judge::RuleReference;
 
 /// Returns by packet index, from 0, what rewrote or dropped the packet.
 #[must_use]
-pub fn comments(journeys: &[Journey]) -> BTreeMap<usize, String> {
+pub fn comments<'j>(journeys: impl IntoIterator<Item = &'j Journey>) -> BTreeMap<usize, String> {
     let mut comments: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for journey in journeys {
         for flight in &journey.packets {

@@ -3,6 +3,8 @@
 //!
 //! Each file gets its name only when it is complete.
 
+mod evidence_files;
+mod finished;
 mod stored;
 
 use std::collections::{HashMap, HashSet};
@@ -26,7 +28,8 @@ use svclab_diagnostic::printable::{PrintableWriter, TextKind, printable};
 use svclab_runner::results::CaseResult;
 use svclab_runner::run::{CaseEvidence, Event};
 
-pub use stored::{PageTarget, StoredRun, StoredRunError, write_page};
+pub use finished::{PageError, PageTarget, write_page};
+pub use stored::{StoredRun, StoredRunError};
 
 /// Maximum length of a case directory's name in bytes; file systems allow 255.
 const MAX_NAME_BYTES: usize = 120;
@@ -114,8 +117,11 @@ impl Folder {
         let details = self.additions.details(result, seen, &self.rerun_command);
         let mut files = Vec::new();
         if let Some(seen) = seen {
-            write_file(&path.join(CAPTURE), |out| write_capture(out, seen))?;
-            let evidence = EvidenceDocument::new(&details, seen).file()?;
+            write_file(&path.join(CAPTURE), |out| {
+                let interfaces = seen.interfaces.iter().cloned();
+                write_capture(out, interfaces, &seen.evidence, &details.stages)
+            })?;
+            let evidence = EvidenceDocument::new(&details, &seen.evidence).file()?;
             write_file(&path.join(EVIDENCE), |out| out.write_all(&evidence))?;
             write_file(&path.join(EXPLANATION), |out| {
                 out.write_all(printable(&render_case_journeys(result, seen)).as_bytes())

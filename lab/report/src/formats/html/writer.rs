@@ -2,9 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::case::evidence::{embedded_files, includes_evidence};
-use super::case::shown::shown_only;
-use super::{CasePage, Page, ShownRun};
+use super::case::evidence::with_embedded_files;
+use super::{Page, ShownRun};
 use crate::additions::Additions;
 use crate::results::Document;
 use crate::writer::Writer;
@@ -45,17 +44,8 @@ impl<W: Write> Writer for HtmlWriter<W> {
             Event::CaseEnded { result, evidence } => {
                 let seen = evidence.as_deref();
                 let details = self.additions.details(result, seen, &self.rerun_command);
-                let with_evidence = includes_evidence(self.cases, details.result.result);
-                let files = seen.map(|seen| {
-                    let (details, seen) = shown_only(&details, seen);
-                    embedded_files(&details, &seen, with_evidence)
-                });
-                let files = files.transpose()?.unwrap_or_default();
-                let case = CasePage {
-                    has_reduced_files: seen.is_some(),
-                    omits_evidence: seen.is_some() && !with_evidence,
-                    ..CasePage::new(details, files)
-                };
+                let evidence = seen.map(|seen| &seen.evidence);
+                let case = with_embedded_files(details, evidence, self.cases)?;
                 self.page.add_section("", &case)
             }
             Event::RunEnded { results, .. } => {

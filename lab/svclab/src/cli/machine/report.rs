@@ -7,7 +7,7 @@ use crate::cli::args::ReportArguments;
 use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::output::{print, print_message};
 use svclab_report::compare::compare;
-use svclab_report::folder::{PageTarget, StoredRun, StoredRunError, write_page};
+use svclab_report::folder::{PageError, PageTarget, StoredRun, StoredRunError, write_page};
 
 /// Makes one page about finished runs, and compares them with earlier runs.
 pub(crate) fn report(arguments: &ReportArguments) -> CommandResult {
@@ -23,7 +23,10 @@ pub(crate) fn report(arguments: &ReportArguments) -> CommandResult {
         compare(&names.join(" and "), &before, &after)
     });
     let target = PageTarget::from_path(&arguments.output);
-    write_page(&runs, &baselines, comparison.as_ref(), target).map_err(CliError::Report)?;
+    write_page(&runs, &baselines, comparison.as_ref(), target).map_err(|error| match error {
+        PageError::Evidence(error) => unreadable(&error),
+        PageError::Write(error) => CliError::Report(error),
+    })?;
     if let Some(comparison) = &comparison {
         print(&comparison.render_text())?;
     }
@@ -46,10 +49,13 @@ pub(super) fn read_runs(paths: &[PathBuf]) -> Result<Vec<StoredRun>, CliError> {
         }
     }
     let runs = paths.iter().map(|path| StoredRun::read(path));
-    runs.collect::<Result<_, StoredRunError>>().map_err(|error| {
-        CliError::refused(
-            error.to_string(),
-            "give a directory of `svclab run --report`, or a file of `svclab run --format json`",
-        )
-    })
+    runs.collect::<Result<_, StoredRunError>>()
+        .map_err(|error| unreadable(&error))
+}
+
+fn unreadable(error: &StoredRunError) -> CliError {
+    CliError::refused(
+        error.to_string(),
+        "give a directory of `svclab run --report`, or a file of `svclab run --format json`",
+    )
 }

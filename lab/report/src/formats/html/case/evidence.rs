@@ -7,13 +7,14 @@ use data_encoding::BASE64;
 use maud::{Markup, html};
 
 use super::CasePage;
+use super::shown::shown_only;
 use crate::case_details::CaseDetails;
 use crate::formats::capture::write_capture;
 use crate::formats::evidence::{EVIDENCE, EvidenceDocument};
 use crate::formats::gzip::compressed;
 use svclab_diagnostic::printable::printable;
+use svclab_model::evidence::Evidence;
 use svclab_runner::results::CaseStatus;
-use svclab_runner::run::CaseEvidence;
 
 /// Link to a file.
 #[derive(Debug, Clone)]
@@ -28,7 +29,7 @@ const MAX_CASES: usize = 20;
 
 /// Whether a page with a number of cases contains the evidence of a case. With that of hundreds of
 /// passed cases, a page would be too large to send.
-pub(in crate::formats) fn includes_evidence(cases: usize, status: CaseStatus) -> bool {
+fn includes_evidence(cases: usize, status: CaseStatus) -> bool {
     cases <= MAX_CASES || status != CaseStatus::Pass
 }
 
@@ -72,27 +73,37 @@ pub(super) fn render(case: &CasePage, lab: Option<&str>) -> Markup {
     }
 }
 
-/// Returns the files of a case as data URLs, compressed.
+/// Returns the page of a case with its files in it: the capture and the evidence of the connections
+/// that the page shows. `cases` is the number of cases of the whole page.
 ///
 /// # Errors
 ///
 /// When a file cannot be encoded.
-pub(in crate::formats::html) fn embedded_files(
-    details: &CaseDetails,
-    seen: &CaseEvidence,
-    with_evidence: bool,
-) -> io::Result<Vec<FileLink>> {
-    let capture = compressed(|out| write_capture(out, seen))?;
-    let capture = embedded("capture.pcapng.gz", &capture);
-    if !with_evidence {
-        return Ok(vec![capture]);
+pub(in crate::formats) fn with_embedded_files(
+    details: CaseDetails,
+    evidence: Option<&Evidence>,
+    cases: usize,
+) -> io::Result<CasePage> {
+    let Some(evidence) = evidence else {
+        return Ok(CasePage::new(details, Vec::new()));
+    };
+    let (shown, evidence) = shown_only(&details, evidence);
+    let capture = compressed(|out| write_capture(out, [], &evidence, &shown.stages))?;
+    let mut files = vec![embedded("capture.pcapng.gz", &capture)];
+    let with_evidence = includes_evidence(cases, details.result.result);
+    if with_evidence {
+        let document = EvidenceDocument::new(&shown, &evidence);
+        files.push(embedded(EVIDENCE, &document.file()?));
     }
-    let evidence = EvidenceDocument::new(details, seen).file()?;
-    Ok(vec![capture, embedded(EVIDENCE, &evidence)])
+    Ok(CasePage {
+        has_reduced_files: true,
+        omits_evidence: !with_evidence,
+        ..CasePage::new(details, files)
+    })
 }
 
 /// Returns a compressed file as a data URL.
-pub(crate) fn embedded(name: &str, file: &[u8]) -> FileLink {
+fn embedded(name: &str, file: &[u8]) -> FileLink {
     FileLink {
         name: name.to_owned(),
         href: format!("data:application/gzip;base64,{}", BASE64.encode(file)),

@@ -6,7 +6,7 @@ pub(crate) mod evidence;
 mod fixes;
 mod markdown;
 mod probe_answer;
-pub(super) mod shown;
+mod shown;
 mod topology;
 
 use maud::{Markup, html};

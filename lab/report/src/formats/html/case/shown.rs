@@ -6,15 +6,12 @@ use std::collections::{BTreeSet, HashMap};
 use crate::case_details::CaseDetails;
 use crate::formats::html::packets::connections::{MAX_CONNECTIONS, connections};
 use svclab_journey::journey::Journey;
-use svclab_runner::run::CaseEvidence;
+use svclab_model::evidence::Evidence;
 
 /// Returns the details and the evidence of the shown connections. Packets of other connections and
 /// events of rules are omitted; the journeys have the rules that matched.
-pub(in crate::formats::html) fn shown_only(
-    details: &CaseDetails,
-    seen: &CaseEvidence,
-) -> (CaseDetails, CaseEvidence) {
-    let (mut details, mut seen) = (details.clone(), seen.clone());
+pub(super) fn shown_only(details: &CaseDetails, evidence: &Evidence) -> (CaseDetails, Evidence) {
+    let (mut details, mut evidence) = (details.clone(), evidence.clone());
     let all = connections(&details.stages);
     let shown = all.iter().take(MAX_CONNECTIONS);
     let shown: BTreeSet<(Option<String>, String, u32)> = shown
@@ -24,21 +21,16 @@ pub(in crate::formats::html) fn shown_only(
             (step, journey.probe.clone(), journey.number)
         })
         .collect();
-    let stages = details.stages.iter_mut().zip(&mut seen.journeys);
-    let stages = stages.zip(&mut seen.evidence.stages);
-    for (index, ((explained, journeys), evidence)) in stages.enumerate() {
-        let is_shown = |journey: &Journey| {
-            let key = (
-                explained.step.clone(),
-                journey.probe.clone(),
-                journey.number,
-            );
-            shown.contains(&key)
-        };
-        journeys.retain(is_shown);
+    let stages = details.stages.iter_mut().zip(&mut evidence.stages);
+    for (index, (explained, evidence)) in stages.enumerate() {
+        let step = explained.step.clone();
+        explained.connections.retain(|own| {
+            let journey = &own.journey;
+            shown.contains(&(step.clone(), journey.probe.clone(), journey.number))
+        });
+        let journeys = explained.connections.iter_mut();
         let kept: BTreeSet<usize> = journeys
-            .iter_mut()
-            .flat_map(packet_indices)
+            .flat_map(|own| packet_indices(&mut own.journey))
             .map(|at| *at)
             .collect();
         let places: HashMap<usize, usize> = kept.iter().copied().zip(0..).collect();
@@ -47,18 +39,10 @@ pub(in crate::formats::html) fn shown_only(
             .packets
             .retain(|_| packets.next().is_some_and(|packet| kept.contains(&packet)));
         evidence.trace.clear();
-        let step = explained.step.clone();
-        explained.connections.retain(|own| {
-            let journey = &own.journey;
-            shown.contains(&(step.clone(), journey.probe.clone(), journey.number))
-        });
-        let explained = explained.connections.iter_mut();
-        for at in explained
-            .map(|own| &mut own.journey)
-            .chain(journeys)
-            .flat_map(packet_indices)
-        {
-            *at = places[at];
+        for own in &mut explained.connections {
+            for at in packet_indices(&mut own.journey) {
+                *at = places[at];
+            }
         }
         details.frames.retain_mut(|frame| {
             if frame.stage != index {
@@ -68,7 +52,7 @@ pub(in crate::formats::html) fn shown_only(
             place.map(|place| frame.captured = *place).is_some()
         });
     }
-    (details, seen)
+    (details, evidence)
 }
 
 /// Returns the indices into the packets of the evidence.
