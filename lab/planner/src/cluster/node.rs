@@ -31,12 +31,8 @@ pub(super) fn build_node(
         .enumerate()
         .filter(|(_, address)| address.type_ == "InternalIP")
     {
+        // Objects with other texts are refused when they are read.
         let Ok(ip) = address.address.parse::<IpAddr>() else {
-            problems.push(Problem::new(
-                document.clone(),
-                place!["status", "addresses", index, "address"],
-                format!("`{}` is not an IP address", address.address),
-            ));
             continue;
         };
         if addresses
@@ -151,16 +147,8 @@ fn pod_cidrs(
                 is_key: false,
                 stage: 0,
             }),
-            Err(_) => problems.push(Problem {
-                location: DocumentPath {
-                    document: document.clone(),
-                    path,
-                },
-                message: format!("`{text}` is not a network such as 10.244.1.0/24"),
-                help: None,
-                is_key: false,
-                stage: 0,
-            }),
+            // Objects with other texts are refused when they are read.
+            Err(_) => {}
         }
     }
     networks

@@ -425,6 +425,7 @@ pub(super) fn decode_object(
     let (typed, ignored) = match kind {
         ObjectKind::Node => {
             let (node, ignored) = lenient::<Node>(tree)?;
+            admission::check_node(&node, tree)?;
             (ObjectValue::Node(Arc::new(node)), ignored)
         }
         ObjectKind::Pod => {

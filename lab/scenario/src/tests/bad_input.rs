@@ -90,6 +90,33 @@ test_replaced! {
     health_check_node_port_out_of_range_is_refused:
         "healthCheckNodePort: 30100" =>
         "healthCheckNodePort: -1";
+    pod_ip_of_no_address_is_refused: "podIP: 10.244.1.10" => "podIP: 10.244.1.1000";
+    node_pod_cidr_of_no_network_is_refused:
+        "  status: {addresses: [{type: InternalIP, address: 172.18.1.1" =>
+        "  spec: {podCIDR: 10.244.1.0/40}\n  \
+         status: {addresses: [{type: InternalIP, address: 172.18.1.1";
+    node_address_of_no_address_is_refused:
+        "type: InternalIP, address: " =>
+        "type: InternalIP, address: x";
+    cluster_ip_of_no_address_is_refused:
+        "clusterIP: 10.96.0.10" =>
+        "clusterIP: 300.96.0.10";
+    second_cluster_ip_of_no_address_is_refused:
+        "clusterIP: 10.96.0.10" =>
+        "clusterIP: 10.96.0.10\n  clusterIPs: [10.96.0.10, \"fd00::x\"]";
+    external_ip_of_no_address_is_refused:
+        "clusterIP: 10.96.0.10" =>
+        "clusterIP: 10.96.0.10\n  externalIPs: [192.0.2.1/32]";
+    source_range_of_no_network_is_refused:
+        "clusterIP: 10.96.0.10" =>
+        "clusterIP: 10.96.0.10\n  loadBalancerSourceRanges: [203.0.113.0/33]";
+    load_balancer_address_of_no_address_is_refused:
+        "ingress: [{ip: 172.18.0.100}]" =>
+        "ingress: [{ip: lb.example.org}]";
+    affinity_time_out_of_range_is_refused:
+        "clusterIP: 10.96.0.10" =>
+        "clusterIP: 10.96.0.10\n  sessionAffinity: ClientIP\n  \
+         sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}";
     service_port_given_twice_is_refused:
         "  - {name: https, port: 443, targetPort: https, nodePort: 30443}" =>
         "  - {name: https, port: 443, targetPort: https, nodePort: 30443}\n  \

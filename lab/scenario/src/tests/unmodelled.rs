@@ -215,6 +215,7 @@ fn fields_without_effect_warn() {
         service("ipFamilies: [IPv4, IPv6]"),
         service("clusterIPs: [10.96.0.10, \"fd00::10\"]"),
         service("loadBalancerIP: 192.0.2.1"),
+        service("externalTrafficPolicy: Local"),
         service("type: NodePort"),
         load_diagnostics(&example_with("  clusterIP: 10.96.0.10\n", "  type: ExternalName\n  externalName: example.com\n")),
         load_diagnostics(&example_with("  clusterIP: 10.96.0.10\n", "")),

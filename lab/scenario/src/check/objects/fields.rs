@@ -318,6 +318,21 @@ fn check_service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
             sink,
         );
     }
+    let has_external_ips = spec.external_ips.iter().flatten().next().is_some();
+    if kind == "ClusterIP" && !has_external_ips && spec.external_traffic_policy.is_some() {
+        // The API server refuses it (Kubernetes v1.36, `pkg/apis/core/validation/validation.go`,
+        // `validateServiceExternalTrafficPolicy`), and drops it when a patch changes the type.
+        warn(
+            service,
+            &field("externalTrafficPolicy"),
+            &format!(
+                "`externalTrafficPolicy` of service `{name}` has no effect: a service of type \
+                 ClusterIP is reachable from outside only by `externalIPs`"
+            ),
+            "use `internalTrafficPolicy`, or type NodePort or LoadBalancer",
+            sink,
+        );
+    }
     let has_node_ports = kind == "NodePort"
         || kind == "LoadBalancer" && spec.allocate_load_balancer_node_ports != Some(false);
     for (index, port) in spec.ports.iter().flatten().enumerate() {

@@ -1,9 +1,12 @@
 //! Refuses objects that an API server would refuse, as far as the fields affect packets.
 
-use std::collections::HashSet;
+mod node;
+mod pod;
+mod service;
+
+use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -15,173 +18,9 @@ use crate::yaml::tree::{PathSegment, Tree, shorten};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::suggest::{did_you_mean, format_list};
 
-/// Checks a service as the API server does, as far as its fields affect packets.
-pub(crate) fn check_service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> {
-    let Some(spec) = &service.spec else {
-        return Ok(());
-    };
-    let field = |name: &str| crate::path!["spec", name].to_vec();
-    let policies = ["Cluster", "Local"];
-    check_keyword(tree, &field("type"), spec.type_.as_deref(), &SERVICE_TYPES)?;
-    check_keyword(
-        tree,
-        &field("externalTrafficPolicy"),
-        spec.external_traffic_policy.as_deref(),
-        &policies,
-    )?;
-    check_keyword(
-        tree,
-        &field("internalTrafficPolicy"),
-        spec.internal_traffic_policy.as_deref(),
-        &policies,
-    )?;
-    check_keyword(
-        tree,
-        &field("sessionAffinity"),
-        spec.session_affinity.as_deref(),
-        &["None", "ClientIP"],
-    )?;
-    check_keyword(
-        tree,
-        &field("trafficDistribution"),
-        spec.traffic_distribution.as_deref(),
-        &["PreferClose", "PreferSameZone", "PreferSameNode"],
-    )?;
-    for (index, port) in spec.ports.iter().flatten().enumerate() {
-        let path = |name: &str| crate::path!["spec", "ports", index, name].to_vec();
-        check_keyword(
-            tree,
-            &path("protocol"),
-            port.protocol.as_deref(),
-            &PROTOCOLS,
-        )?;
-        check_port_name(tree, &path("name"), port.name.as_deref())?;
-        check_port_number(tree, &path("port"), port.port)?;
-        check_optional_port(tree, &path("nodePort"), port.node_port)?;
-        // 0 is the default: the number of the port.
-        if let Some(target) = port.target_port.as_ref().filter(|target| !is_zero(target)) {
-            check_port_reference(tree, &path("targetPort"), target)?;
-        }
-    }
-    check_port_names(spec.ports.as_deref().unwrap_or(&[]), tree)?;
-    check_optional_port(
-        tree,
-        &field("healthCheckNodePort"),
-        spec.health_check_node_port,
-    )
-}
-
-/// Checks that the ports of a service have different names: kube-proxy finds their endpoints by name
-/// (Kubernetes v1.36, `pkg/apis/core/validation/validation.go`, `ValidateService`). The API server also
-/// refuses a port without a name among others, which is unambiguous.
-fn check_port_names(ports: &[ServicePort], tree: &Tree) -> Result<(), Diagnostic> {
-    let mut known = HashSet::new();
-    for (index, port) in ports.iter().enumerate() {
-        let name = port.name.as_deref().unwrap_or_default();
-        if known.insert(name) {
-            continue;
-        }
-        let message = if name.is_empty() {
-            "two ports of the service have no name".to_owned()
-        } else {
-            format!("two ports of the service have the name {}", shorten(name))
-        };
-        let path = crate::path!["spec", "ports", index, "name"];
-        return Err(Diagnostic::error(message)
-            .with_position(tree.nearest(path).head_span(), "")
-            .with_help("give each port a name of its own"));
-    }
-    Ok(())
-}
-
-/// Checks the ports of a pod as the API server does (Kubernetes v1.36,
-/// `pkg/apis/core/validation/validation.go`, `validateContainerPorts`, `validateHTTPGetAction`).
-pub(crate) fn check_pod(pod: &Pod, tree: &Tree) -> Result<(), Diagnostic> {
-    let Some(spec) = &pod.spec else {
-        return Ok(());
-    };
-    let lists = [
-        ("containers", Some(&spec.containers)),
-        ("initContainers", spec.init_containers.as_ref()),
-    ];
-    for (list, containers) in lists {
-        for (index, container) in containers.into_iter().flatten().enumerate() {
-            check_container(container, tree, crate::path!["spec", list, index])?;
-        }
-    }
-    Ok(())
-}
-
-fn check_container(
-    container: &Container,
-    tree: &Tree,
-    path: &[PathSegment],
-) -> Result<(), Diagnostic> {
-    for (index, port) in container.ports.iter().flatten().enumerate() {
-        let path = |name: &str| [path, crate::path!["ports", index, name]].concat();
-        check_keyword(
-            tree,
-            &path("protocol"),
-            port.protocol.as_deref(),
-            &PROTOCOLS,
-        )?;
-        check_port_number(tree, &path("containerPort"), port.container_port)?;
-        check_optional_port(tree, &path("hostPort"), port.host_port)?;
-    }
-    let probes = [
-        ("livenessProbe", &container.liveness_probe),
-        ("readinessProbe", &container.readiness_probe),
-        ("startupProbe", &container.startup_probe),
-    ];
-    for (name, probe) in probes {
-        if let Some(probe) = probe {
-            check_probe(probe, tree, &[path, crate::path![name]].concat())?;
-        }
-    }
-    let lifecycle = container.lifecycle.as_ref();
-    let handlers = [
-        (
-            "postStart",
-            lifecycle.and_then(|hooks| hooks.post_start.as_ref()),
-        ),
-        (
-            "preStop",
-            lifecycle.and_then(|hooks| hooks.pre_stop.as_ref()),
-        ),
-    ];
-    for (name, handler) in handlers {
-        if let Some(LifecycleHandler {
-            http_get,
-            tcp_socket,
-            ..
-        }) = handler
-        {
-            let path =
-                |action: &str| [path, crate::path!["lifecycle", name, action, "port"]].concat();
-            if let Some(action) = http_get {
-                check_port_reference(tree, &path("httpGet"), &action.port)?;
-            }
-            if let Some(action) = tcp_socket {
-                check_port_reference(tree, &path("tcpSocket"), &action.port)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn check_probe(probe: &Probe, tree: &Tree, path: &[PathSegment]) -> Result<(), Diagnostic> {
-    let path = |action: &str| [path, crate::path![action, "port"]].concat();
-    if let Some(action) = &probe.http_get {
-        check_port_reference(tree, &path("httpGet"), &action.port)?;
-    }
-    if let Some(action) = &probe.tcp_socket {
-        check_port_reference(tree, &path("tcpSocket"), &action.port)?;
-    }
-    if let Some(action) = &probe.grpc {
-        check_port_number(tree, &path("grpc"), action.port)?;
-    }
-    Ok(())
-}
+pub(crate) use node::check_node;
+pub(crate) use pod::check_pod;
+pub(crate) use service::check_service;
 
 /// Checks the expressions of a selector at a path as the API server does (apimachinery v0.36.0,
 /// `pkg/apis/meta/v1/validation/validation.go`, `ValidateLabelSelectorRequirement`).
@@ -262,7 +101,6 @@ pub(crate) fn check_endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result
     Ok(())
 }
 
-const SERVICE_TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
@@ -336,6 +174,26 @@ fn check_port_number(tree: &Tree, path: &[PathSegment], number: i32) -> Result<(
     )
 }
 
+/// Checks an address. An empty text is no address.
+fn check_address(tree: &Tree, path: &[PathSegment], text: &str) -> Result<(), Diagnostic> {
+    if text.is_empty() || text.parse::<IpAddr>().is_ok() {
+        return Ok(());
+    }
+    let message = format!("{} is not an IP address", shorten(text));
+    Err(Diagnostic::error(message).with_position(tree.nearest(path).span, ""))
+}
+
+/// Checks a network. An empty text is no network.
+fn check_network(tree: &Tree, path: &[PathSegment], text: &str) -> Result<(), Diagnostic> {
+    if text.is_empty() || text.parse::<IpNetwork>().is_ok() {
+        return Ok(());
+    }
+    let message = format!("{} is not a network", shorten(text));
+    Err(Diagnostic::error(message)
+        .with_position(tree.nearest(path).span, "")
+        .with_help("write a network such as `10.244.1.0/24`"))
+}
+
 /// Checks a port that may be absent or 0: the API server assigns a port, or there is none.
 fn check_optional_port(
     tree: &Tree,
@@ -358,10 +216,6 @@ fn check_port_reference(
         IntOrString::Int(number) => check_port_number(tree, path, *number),
         IntOrString::String(_) => Ok(()),
     }
-}
-
-fn is_zero(port: &IntOrString) -> bool {
-    *port == IntOrString::Int(0)
 }
 
 /// Returns the name of the field at the end of a path.
