@@ -191,6 +191,7 @@ pub fn check_filter(shared: &Shared, layout: Layout) {
         assert_eq!(field, json!(null));
     }
     expect(all);
+    check_sorting(&browser);
     // The key shows the table again.
     let case = &cases[0];
     if case.has_section() {
@@ -200,4 +201,31 @@ pub fn check_filter(shared: &Shared, layout: Layout) {
         browser.wait_until("document.activeElement.id === 'filter'", &[]);
     }
     assert_quiet(&browser, "the table");
+}
+
+/// Clicks the head of the times: the slowest row is first, then last, then the order is as before.
+fn check_sorting(browser: &Browser) {
+    let times = || {
+        let rows = browser.run(
+            "return [...document.querySelectorAll('#cases tbody tr')]
+               .map((row) => Number(row.dataset.ms));",
+            &[],
+        );
+        let times = rows.as_array().expect("rows").iter();
+        times
+            .map(|time| time.as_u64().expect("a time"))
+            .collect::<Vec<_>>()
+    };
+    let click = || {
+        let button = browser.run("return document.querySelector('#time button');", &[]);
+        browser.click(&button);
+        times()
+    };
+    let before = times();
+    let mut ascending = before.clone();
+    ascending.sort_unstable();
+    let descending: Vec<u64> = ascending.iter().rev().copied().collect();
+    assert_eq!(click(), descending);
+    assert_eq!(click(), ascending);
+    assert_eq!(click(), before);
 }

@@ -32,6 +32,9 @@ pub(crate) struct CaseDetails {
     /// Answer of the command that ran the case, if it is not `svclab run`.
     #[serde(flatten)]
     pub additions: CaseAdditions,
+    /// Description of the lab by its author. Absent without evidence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
     /// Basis of the result.
     pub basis: Basis,
     /// Texts of the claims that the case tests, by identifier.
@@ -119,6 +122,9 @@ impl CaseDetails {
                 TimedEvents::new(&seen.evidence, checks, &seen.journeys)
             }),
             claim_texts,
+            about: seen
+                .map(|seen| seen.prepared.case.spec.about.clone())
+                .filter(|about| !about.is_empty()),
             lab_text: seen.and_then(|seen| {
                 let (_, source) = seen.prepared.sources.iter().next()?;
                 Some(source.text().to_owned())
@@ -143,6 +149,7 @@ impl CaseDetails {
             rerun: String::new(),
             additions: CaseAdditions::default(),
             basis: Basis::default(),
+            about: None,
             claim_texts: BTreeMap::new(),
             lab_text: None,
             object_files: BTreeMap::new(),

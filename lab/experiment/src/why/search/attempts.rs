@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use futures_util::{StreamExt as _, stream};
+use indexmap::IndexSet;
 
 use super::Search;
 use super::manual_state::change_frozen;
@@ -212,10 +213,12 @@ impl Search<'_> {
         let mut prepared = if concerns_lab {
             let again = prepare(self.request.lab, &case, self.request.wishes.clone());
             let mut again = again.map_err(|diagnostics| {
-                let messages = diagnostics
+                // Each expectation about a removed address has the same error.
+                let messages: IndexSet<&str> = diagnostics
                     .iter()
-                    .map(|diagnostic| diagnostic.message.clone());
-                messages.collect::<Vec<_>>().join("; ")
+                    .map(|diagnostic| &*diagnostic.message)
+                    .collect();
+                messages.into_iter().collect::<Vec<_>>().join("; ")
             })?;
             // Changes of objects are possible only in a plan that contains them.
             if let Cow::Owned(frozen) = &self.prepared

@@ -334,7 +334,7 @@ pub(crate) fn describe_result(result: &ChangeResult) -> String {
                     total: of,
                     ..
                 } = fared;
-                format!("{probe} {connected} of {of}")
+                format!("{probe} {connected} of {of} succeed")
             });
             let mut parts: Vec<String> = counts.collect();
             if !worse.is_empty() {

@@ -197,7 +197,7 @@ impl Page {
             Some(answer) => printable(&answer.title).into_owned(),
             None => run::title(runs),
         };
-        Ok(document(&title, &body))
+        Ok(document(&title, &body, &run::made_by(runs)))
     }
 
     /// Renders the pages of the cases that have one of their own, with their paths.
@@ -262,10 +262,10 @@ fn render_case(row: &CaseRow, markup: &str, pairing: Option<Markup>) -> String {
         }
     };
     let title = format!("svclab: {} {}", row.status, printable(&row.case));
-    document(&title, &body)
+    document(&title, &body, &run::made_by(&[]))
 }
 
-fn document(title: &str, body: &Markup) -> String {
+fn document(title: &str, body: &Markup, made_by: &str) -> String {
     let document = html! {
         (DOCTYPE)
         html lang="en" {
@@ -278,6 +278,7 @@ fn document(title: &str, body: &Markup) -> String {
             }
             body {
                 (body)
+                footer.note { (printable(made_by)) }
                 script { (PreEscaped(SCRIPT)) }
             }
         }

@@ -5,6 +5,7 @@
 const run = document.getElementById("run");
 const filter = document.getElementById("filter");
 const sections = [...document.querySelectorAll(".case")];
+const title = document.title;
 
 function applyFilter(rows, texts) {
   const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -53,16 +54,18 @@ async function unpack(section) {
 // Adds a button to each text that a reader may want to copy.
 function addCopyButtons(root) {
   for (const text of root.querySelectorAll("pre.copy, pre.command")) {
+    // Without the prompt.
+    const source = text.querySelector("code") ?? text;
     const button = document.createElement("button");
     button.type = "button";
     button.className = "copy";
     button.textContent = "Copy";
     button.addEventListener("click", async () => {
       try {
-        await navigator.clipboard.writeText(text.textContent);
+        await navigator.clipboard.writeText(source.textContent);
         button.textContent = "Copied";
       } catch {
-        getSelection().selectAllChildren(text);
+        getSelection().selectAllChildren(source);
         button.textContent = "Selected: copy it with the keyboard";
       }
     });
@@ -115,6 +118,22 @@ function sectionOf(id) {
   return known?.closest(".case");
 }
 
+// Lets the head of the times sort the rows by time, and restore their order.
+function addSorting(head, rows) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = head.textContent;
+  button.addEventListener("click", () => {
+    const next = {descending: "ascending", ascending: "none"};
+    const order = next[head.ariaSort] ?? "descending";
+    head.ariaSort = order;
+    const sign = {descending: -1, ascending: 1, none: 0}[order];
+    const time = (row) => sign * Number(row.dataset.ms);
+    rows[0]?.parentElement.append(...[...rows].sort((one, other) => time(one) - time(other)));
+  });
+  head.replaceChildren(button);
+}
+
 function decoded(text) {
   try {
     return decodeURIComponent(text);
@@ -133,6 +152,7 @@ async function showTarget() {
       other.hidden = other !== section;
     }
     run.hidden = Boolean(section);
+    document.title = section ? `svclab: ${section.ariaLabel}` : title;
   }
   if (section) {
     await unpack(section);
@@ -172,6 +192,7 @@ if (filter) {
   filter.form.addEventListener("submit", (event) => event.preventDefault());
   filter.form.addEventListener("input", apply);
   addEventListener("keydown", focusFilter);
+  addSorting(document.getElementById("time"), rows);
   apply();
 }
 addCopyButtons(document);

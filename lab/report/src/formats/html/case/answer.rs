@@ -47,7 +47,7 @@ impl<'d> Answer<'d> {
                 continue;
             }
             if probes.len() < MAX_PROBES {
-                probes.push(ProbeAnswer::new(details, own));
+                probes.push(ProbeAnswer::new(details, own, connections));
             } else {
                 omitted_probes += 1;
             }
@@ -72,7 +72,10 @@ impl<'d> Answer<'d> {
             _ if self.details.additions.unjudged => {
                 ("unjudged", "Not judged: the lab states no expectation")
             }
-            CaseStatus::Pass if self.is_failing => ("pass", "PASS: the lab expects this failure"),
+            CaseStatus::Pass if self.is_failing => (
+                "reproduced",
+                "Reproduced: the lab expects this failure (PASS)",
+            ),
             CaseStatus::Pass => ("pass", "PASS: as the lab expects"),
             CaseStatus::Flaky => (
                 "flaky",
@@ -85,9 +88,18 @@ impl<'d> Answer<'d> {
             header.answer {
                 p.name { (breakable(&result.case)) }
                 h1 { (printable(&self.headline)) }
+                @if let Some(about) = &self.details.about { p.about { (printable(about)) } }
                 p { span.pill.(class) { (meaning) } }
                 @if let Some(first) = self.probes.first() { (first.render_marks()) }
                 div.columns {
+                    div {
+                    @let others = &self.probes[self.probes.len().min(1)..];
+                    @if !others.is_empty() {
+                        p.others {
+                            "This is about the first of " (others.len() + 1 + self.omitted_probes)
+                            " failing probes; the others are below the fixes."
+                        }
+                    }
                     dl.facts {
                         @if let Some(error) = &result.error {
                             dt { "Error" }
@@ -99,13 +111,24 @@ impl<'d> Answer<'d> {
                             @for earlier in &result.failed_tries { dd { (printable(&describe_try(earlier))) } }
                         }
                         @if let Some(first) = self.probes.first() { (first.render_facts()) }
-                        (fixes::render(self.details, self.is_failing))
+                        (fixes::render(self.details, self.is_failing, self.probes.first().map(|first| first.name.as_str())))
                         dt { "Run it again" }
                         dd { code { (printable(&self.rerun)) } }
                         @if let Some(place) = &result.location {
                             dt { "Expected at" }
                             dd { code { (printable(&place.to_string())) } }
                         }
+                    }
+                    @for probe in others {
+                        details.probe {
+                            summary { (printable(&probe.title)) }
+                            (probe.render_marks())
+                            dl.facts { (probe.render_facts()) }
+                        }
+                    }
+                    @if self.omitted_probes > 0 {
+                        p.note { (count(self.omitted_probes, "other probe fails", "other probes fail")) "; see Packets and Expectations." }
+                    }
                     }
                     @if !self.basis.is_empty() {
                         dl.basis {
@@ -115,16 +138,6 @@ impl<'d> Answer<'d> {
                             }
                         }
                     }
-                }
-                @for probe in self.probes.iter().skip(1) {
-                    details.probe {
-                        summary { (printable(&probe.title)) }
-                        (probe.render_marks())
-                        dl.facts { (probe.render_facts()) }
-                    }
-                }
-                @if self.omitted_probes > 0 {
-                    p.note { (count(self.omitted_probes, "other probe fails", "other probes fail")) "; see Packets and Expectations." }
                 }
             }
         }

@@ -11,8 +11,9 @@ use crate::text::count;
 use svclab_diagnostic::printable::printable;
 use svclab_experiment::why::{Fix, Origin};
 
-/// Renders the fixes of a case, or the command that searches them if a connection failed.
-pub(super) fn render(details: &CaseDetails, is_failing: bool) -> Markup {
+/// Renders the fixes of a case, or the command that searches them if a connection failed. The fixes
+/// of `first`, the probe of the headline, are the first ones.
+pub(super) fn render(details: &CaseDetails, is_failing: bool, first: Option<&str>) -> Markup {
     match &details.additions.fixes {
         // The side of a comparison is no case that can be named.
         None if is_failing && details.additions.side.is_none() => html! {
@@ -21,10 +22,11 @@ pub(super) fn render(details: &CaseDetails, is_failing: bool) -> Markup {
         },
         None => html! {},
         Some(probes) => {
-            let groups = group_by_fixes(probes);
+            let groups = group_by_fixes(probes, first);
             html! {
                 dt { "Fix" }
                 @if groups.is_empty() { dd { "no probe has failing connections" } }
+                @if groups.len() > 1 { dd.note { "The failing probes have different fixes." } }
                 @for (names, fixes) in &groups {
                     (render_group(names, fixes, groups.len() > 1 || names.len() > 1))
                 }
@@ -34,8 +36,11 @@ pub(super) fn render(details: &CaseDetails, is_failing: bool) -> Markup {
     }
 }
 
-/// Groups the probes that have the same fixes.
-pub(super) fn group_by_fixes(probes: &[ProbeFixes]) -> Vec<(Vec<&str>, &[Fix])> {
+/// Groups the probes that have the same fixes. The group of `first` is the first one.
+pub(super) fn group_by_fixes<'p>(
+    probes: &'p [ProbeFixes],
+    first: Option<&str>,
+) -> Vec<(Vec<&'p str>, &'p [Fix])> {
     let mut groups: Vec<(Vec<&str>, &[Fix])> = Vec::new();
     for probe in probes {
         let mut known = groups.iter_mut();
@@ -44,6 +49,7 @@ pub(super) fn group_by_fixes(probes: &[ProbeFixes]) -> Vec<(Vec<&str>, &[Fix])> 
             None => groups.push((vec![&probe.probe], &probe.fixes)),
         }
     }
+    groups.sort_by_key(|(names, _)| !first.is_some_and(|first| names.contains(&first)));
     groups
 }
 
@@ -54,14 +60,28 @@ pub(super) fn is_lasting(fix: &Fix) -> bool {
 }
 
 fn render_group(names: &[&str], fixes: &[Fix], is_named: bool) -> Markup {
+    let (lasting, generated): (Vec<&Fix>, Vec<&Fix>) =
+        fixes.iter().partition(|fix| is_lasting(fix));
+    let them = if names.len() > 1 { "them" } else { "it" };
     html! {
         @if is_named { dd { strong { (printable(&names.join(", "))) ":" } } }
-        @match fixes.len() {
-            0 => { dd { "no tried change helps" } }
-            1 => {}
-            _ => { dd.note { "Each of these changes suffices. Tested in a lab: no other probe gets worse." } }
+        @if fixes.is_empty() { dd { "no tried change helps" } }
+        @if !lasting.is_empty() {
+            dd.note {
+                @if lasting.len() == 1 { "Tested in a lab: this change fixes " }
+                @else { "Tested in a lab: each of these changes alone fixes " }
+                (them) ", and no other probe gets worse."
+            }
         }
-        @for fix in fixes { dd.fix { (render_fix(fix)) } }
+        @for fix in &lasting { dd.fix { (render_fix(fix)) } }
+        @if !generated.is_empty() {
+            dd.note {
+                @if lasting.is_empty() { "Tested in a lab: only changes to generated state help" }
+                @else { "Changes to generated state also help" }
+                ", until the component writes it again."
+            }
+        }
+        @for fix in &generated { dd.fix { (render_fix(fix)) } }
     }
 }
 
@@ -69,10 +89,12 @@ fn render_fix(fix: &Fix) -> Markup {
     let commands = fix.changes.iter().flat_map(|change| &change.commands);
     html! {
         (printable(&join_descriptions(&fix.changes)))
-        @if !is_lasting(fix) { " (until the component writes it again)" }
         @for effect in side_effects(fix) { p.note { "Side effect: " (effect) "." } }
         @for command in commands {
-            pre.command { (printable(&command.namespace)) "# " (printable(&command.command)) }
+            pre.command {
+                span.prompt { (printable(&command.namespace)) "# " }
+                code { (printable(&command.command)) }
+            }
         }
     }
 }

@@ -45,7 +45,8 @@ pub(super) fn render(answer: &Answer<'_>) -> String {
         }));
     }
     let fixes = details.additions.fixes.as_deref().unwrap_or_default();
-    for (names, fixes) in group_by_fixes(fixes) {
+    let first = answer.probes.first().map(|first| first.name.as_str());
+    for (names, fixes) in group_by_fixes(fixes, first) {
         let names = if is_several {
             format!(" of {}", escape_text(&names.join(", ")))
         } else {

@@ -2,17 +2,23 @@
 
 use std::fmt;
 
+use indexmap::IndexMap;
 use maud::{Markup, html};
 
 use crate::case_details::CaseDetails;
+use crate::commands::explain::ExplainedJourney;
 use crate::formats::html::packets::connections::Connections;
 use crate::results::ProbeDocument;
 use crate::text::conclusion::render_rule;
+use crate::text::count;
 use crate::text::expectation::describe_observed;
 use svclab_diagnostic::printable::printable;
 use svclab_experiment::why::ProposedChange;
 use svclab_judge::{Cause, Fact, KeptSourceReason, Observed, RuleReference};
 use svclab_model::evidence::Verdict;
+
+/// Maximum number of sentences about other failing connections.
+const MAX_OTHER_EVENTS: usize = 4;
 
 /// Rule that decided the result of a connection.
 pub(super) struct Decision {
@@ -24,6 +30,8 @@ pub(super) struct Decision {
 
 /// Answer about the connections of a probe at one stage.
 pub(super) struct ProbeAnswer {
+    /// Name of the probe.
+    pub name: String,
     /// Results of the probe, in one line.
     pub title: String,
     /// Source and target of the probe, with the address that the connections have.
@@ -32,6 +40,8 @@ pub(super) struct ProbeAnswer {
     pub events: Vec<String>,
     /// Reasons for these ends.
     pub reasons: Vec<String>,
+    /// Ends of the packets of failing connections that went otherwise.
+    pub other_events: Vec<String>,
     /// Sentences about a connection that succeeded, if others failed.
     pub succeeded: Vec<String>,
     /// Rules that decided the result.
@@ -41,20 +51,21 @@ pub(super) struct ProbeAnswer {
 }
 
 impl ProbeAnswer {
-    pub(super) fn new(details: &CaseDetails, first: &Connections<'_>) -> Self {
+    /// Answers about the first connections of a probe. `all` are those of all probes.
+    pub(super) fn new(
+        details: &CaseDetails,
+        first: &Connections<'_>,
+        all: &[Connections<'_>],
+    ) -> Self {
         let journey = &first.explained.journey;
         let mut probes = details.result.probes.iter();
         let probe = probes.find(|probe| probe.name == journey.probe);
         let address = journey.addresses.map(|pair| pair.destination.to_string());
         let succeeded = first.succeeding().filter(|_| first.explained.failing);
         let explained = first.explained;
-        let sentences = explained
-            .facts
-            .iter()
-            .zip(explained.conclusion.iter().cloned());
-        let (events, reasons): (Vec<_>, Vec<_>) = sentences.partition(|(fact, _)| fact.is_event());
-        let texts = |facts: Vec<(&Fact, String)>| facts.into_iter().map(|(_, text)| text).collect();
+        let (events, reasons) = sentences(explained);
         Self {
+            name: journey.probe.clone(),
             title: probe.map_or_else(|| journey.probe.clone(), describe_result),
             route: probe.map(|probe| {
                 let address = address.filter(|address| !probe.to.contains(address));
@@ -68,8 +79,9 @@ impl ProbeAnswer {
                 };
                 format!("from {} to {}{address}{endpoints}", probe.from, probe.to)
             }),
-            events: texts(events),
-            reasons: texts(reasons),
+            other_events: other_events(first, all, &events),
+            events,
+            reasons,
             succeeded: succeeded.map_or_else(Vec::new, |other| other.conclusion.clone()),
             decided_by: decisions(details, first),
             marks: marks(first),
@@ -101,6 +113,7 @@ impl ProbeAnswer {
                 dd { (printable(route)) }
             }
             (entry("What happened", &self.events))
+            (entry("Other connections fail", &self.other_events))
             (entry("Why", &self.reasons))
             (entry("Other connections succeed", &self.succeeded))
             @if !self.decided_by.is_empty() { dt { "Decided by" } }
@@ -109,6 +122,43 @@ impl ProbeAnswer {
             }
         }
     }
+}
+
+/// Returns the sentences about events, and those about their reasons.
+fn sentences(explained: &ExplainedJourney) -> (Vec<String>, Vec<String>) {
+    let sentences = explained.facts.iter().zip(&explained.conclusion);
+    let (events, reasons): (Vec<_>, Vec<_>) = sentences.partition(|(fact, _)| fact.is_event());
+    let texts = |facts: Vec<(&Fact, &String)>| {
+        let texts = facts.into_iter().map(|(_, text)| text.clone());
+        texts.collect()
+    };
+    (texts(events), texts(reasons))
+}
+
+/// Describes how the failing connections of the probe ended that went otherwise than the first.
+fn other_events(
+    first: &Connections<'_>,
+    all: &[Connections<'_>],
+    events: &[String],
+) -> Vec<String> {
+    if !first.explained.failing {
+        return Vec::new();
+    }
+    let others = all.iter().filter(|other| {
+        let is_same_probe = other.explained.journey.probe == first.explained.journey.probe;
+        is_same_probe && other.stage_index == first.stage_index && other.explained.failing
+    });
+    let mut counts: IndexMap<String, usize> = IndexMap::new();
+    for other in others {
+        let (own, _) = sentences(other.explained);
+        for event in own.into_iter().filter(|event| !events.contains(event)) {
+            *counts.entry(event).or_default() += other.count;
+        }
+    }
+    let counts = counts.into_iter().take(MAX_OTHER_EVENTS);
+    counts
+        .map(|(event, number)| format!("{}: {event}", count(number, "connection", "connections")))
+        .collect()
 }
 
 fn entry(title: &str, sentences: &[String]) -> Markup {

@@ -40,7 +40,10 @@ pub(in crate::formats::html) fn render(
             (connection(section, details, connections, start))
         }
         @if omitted > 0 {
-            p.note { (omitted) " more kinds of connections are in explain.txt and evidence.json.gz." }
+            p.note {
+                (count(omitted, "more kind of connections is", "more kinds of connections are"))
+                " not shown. " code { "--report DIRECTORY" } " writes all of them to explain.txt."
+            }
         }
     }
 }

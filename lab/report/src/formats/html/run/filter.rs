@@ -16,9 +16,11 @@ pub(super) fn render(rows: &[&CaseRow]) -> Markup {
             (choice("Result", "result", rows.iter().map(|row| row.status)))
             (choice("Lab", "lab", rows.iter().map(|row| row.lab.as_str())))
             (choice("Kernel", "kernel", rows.iter().map(|row| row.kernel.as_str())))
-            label for="slower" { "At least" }
-            input #slower type="number" min="0" step="any" placeholder="0" autocomplete="off";
-            span { "s" }
+            span {
+                label for="slower" { "At least" } " "
+                input #slower type="number" min="0" step="any" placeholder="0" autocomplete="off";
+                " s"
+            }
             output #shown for="filter" {}
         }
     }
@@ -30,10 +32,12 @@ fn choice<'v>(label: &str, name: &str, values: impl Iterator<Item = &'v str>) ->
     let id = format!("filter-{name}");
     html! {
         @if values.len() > 1 {
-            label for=(id) { (label) }
-            select #(id) name=(name) autocomplete="off" {
-                option value="" { "all" }
-                @for value in values { option value=(printable(value)) { (printable(value)) } }
+            span {
+                label for=(id) { (label) } " "
+                select #(id) name=(name) autocomplete="off" {
+                    option value="" { "all" }
+                    @for value in values { option value=(printable(value)) { (printable(value)) } }
+                }
             }
         }
     }

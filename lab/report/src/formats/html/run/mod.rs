@@ -93,7 +93,7 @@ fn table(rows: &[&CaseRow], has_labels: bool) -> Markup {
                         th scope="col" { "Case" }
                         th scope="col" { "Observed" }
                         th scope="col" { "Kernel" }
-                        th scope="col" { "Time" }
+                        th scope="col" #time { "Time" }
                     }
                 }
                 tbody { @for row in rows { (row.render(has_labels)) } }
@@ -146,6 +146,17 @@ fn certificate(certificate: &Certificate) -> Markup {
     }
 }
 
+/// Returns what made a page: the version of svclab, and the starts of the runs.
+pub(super) fn made_by(runs: &[ShownRun<'_>]) -> String {
+    let starts = runs.iter().filter_map(|run| run.document.run.as_ref());
+    let starts: Vec<&str> = starts.map(|run| &*run.started_at).collect();
+    let version = concat!("svclab ", env!("CARGO_PKG_VERSION"));
+    match starts.as_slice() {
+        [] => version.to_owned(),
+        starts => format!("{version}; run of {}", starts.join(", ")),
+    }
+}
+
 fn describe_run(document: &Document, kernels: &[&str]) -> String {
     let mut parts = Vec::new();
     if let Some(run) = &document.run {
@@ -158,7 +169,10 @@ fn describe_run(document: &Document, kernels: &[&str]) -> String {
         ));
     }
     let tools = document.tools.iter();
-    parts.extend(tools.map(|(name, version)| format!("{name} {version}")));
+    parts.extend(tools.map(|(name, version)| {
+        let version = version.strip_prefix(name.as_str()).unwrap_or(version);
+        format!("{name} {}", version.trim_start())
+    }));
     if !kernels.is_empty() {
         parts.push(format!("kernels: {}", kernels.join(", ")));
     }

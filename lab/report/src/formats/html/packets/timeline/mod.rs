@@ -176,7 +176,8 @@ const fn class(kind: EventKind) -> &'static str {
     match kind {
         EventKind::Step => "step",
         EventKind::HealthCheck => "check",
-        EventKind::Drop => "lost",
+        // Most of them are known from the packets above, and the others belong to other connections.
+        EventKind::Drop => "drop",
         EventKind::Log => "log",
     }
 }
@@ -219,7 +220,7 @@ fn render_mark(mark: &RowMark, x: i32, y: i32) -> Markup {
     let shape = match mark.class {
         "request" => format!("M{} {y}h8m-3-3l3 3l-3 3", x - 4),
         "reply" => format!("M{} {y}h-8m3-3l-3 3l3 3", x + 4),
-        "lost" => format!("M{} {}l8 8m0-8l-8 8", x - 4, y - 4),
+        "lost" | "drop" => format!("M{} {}l8 8m0-8l-8 8", x - 4, y - 4),
         "log" => format!("M{x} {}v8", y - 4),
         _ => format!("M{x} {}l4 4l-4 4l-4-4z", y - 4),
     };
