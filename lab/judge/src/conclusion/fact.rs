@@ -159,6 +159,11 @@ pub enum Fact {
         namespace: String,
         /// Source address that was kept.
         source: IpAddr,
+        /// Whether the packet was sent to the same address: the kernel uses the destination as the
+        /// source if it is an address of the node, as IPVS mode makes it (Linux v6.12,
+        /// `net/ipv4/route.c`, `ip_route_output_key_hash_rcu`).
+        #[serde(default)]
+        is_destination: bool,
         /// Reason for the missing rewrite.
         reason: KeptSourceReason,
     },

@@ -117,6 +117,7 @@ fn kept_source(hop: &Hop, request: &PacketPath, rules: &ObservedRules<'_>) -> Op
     Some(Fact::KeptSource {
         namespace: hop.namespace.clone(),
         source: source.ip(),
+        is_destination: hop.before.destination.ip() == source.ip(),
         reason,
     })
 }

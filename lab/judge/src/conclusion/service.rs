@@ -313,6 +313,7 @@ impl Conclusion<'_> {
         let Fact::KeptSource {
             namespace,
             source,
+            is_destination,
             reason: KeptSourceReason::NotMarked,
         } = fact
         else {
@@ -339,6 +340,7 @@ impl Conclusion<'_> {
         Fact::KeptSource {
             namespace,
             source,
+            is_destination,
             reason,
         }
     }

@@ -78,10 +78,16 @@ fn render_fact(fact: &Fact) -> String {
         Fact::KeptSource {
             namespace,
             source,
+            is_destination,
             reason,
         } => {
+            let chosen = if *is_destination {
+                format!(" (the destination, which is an address of {namespace} itself)")
+            } else {
+                String::new()
+            };
             let reason = render_kept_source_reason(reason);
-            format!("{namespace} kept source {source}{reason}")
+            format!("{namespace} kept source {source}{chosen}{reason}")
         }
         Fact::ReplyNotTranslated {
             namespace,

@@ -102,6 +102,7 @@ fn facts_kept_sources_give_the_reason() {
     insta::assert_snapshot!(render(reasons.map(|reason| Fact::KeptSource {
         namespace: "node-1".to_owned(),
         source: "10.96.0.53".parse().unwrap(),
+        is_destination: reason == KeptSourceReason::NoClusterCidr,
         reason,
     })));
 }
