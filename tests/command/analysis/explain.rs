@@ -399,7 +399,7 @@ fn run_report_page_contains_packets_and_readable_capture() {
     let page = fs::read_to_string(&page).expect("the page");
     for part in [
         "call: the connection times out",
-        "PASS: the lab expects this failure",
+        "Reproduced: the lab expects this failure (PASS)",
         "nat POSTROUTING",
         "reverse path filtering",
         "<svg",

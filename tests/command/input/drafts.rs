@@ -150,6 +150,28 @@ fn imported_load_balancer_with_address_of_node_passes() {
 }
 
 #[test]
+fn import_of_endpoints_names_their_slices() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let objects = "apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {addresses: [{type: InternalIP, address: 172.18.0.11}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Endpoints
+metadata: {name: web}
+subsets: [{addresses: [{ip: 10.244.1.9}], ports: [{port: 8080}]}]
+";
+    fs::write(directory.path().join("all.yaml"), objects).expect("written");
+    insta::assert_snapshot!(text_of(directory.path(), &["import", "all.yaml"], 2));
+}
+
+#[test]
 fn import_several_json_documents_says_how_to_separate_them() {
     let directory = tempfile::tempdir().expect("a directory");
     let list = r#"{"apiVersion": "v1", "kind": "List", "items": []}"#;

@@ -25,6 +25,8 @@ fn common_mistakes_have_helpful_messages() {
         messages(target, "web.default.svc.cluster.local:80"),
         messages(target, "\"web.default:80\""),
         messages(target, "api.shop.svc:80"),
+        messages(target, "\"https://10.96.0.10/healthz\""),
+        messages(target, "\"http://web.default:8080\""),
         messages(target, "client:80"),
         // A component that svclab does not model, and a field that does not exist.
         messages("  kubeProxy: {", "  cilium: {}\n  kubeProxy: {"),

@@ -86,6 +86,9 @@ impl Reference {
                 port: Some(socket.port().to_string()),
             });
         }
+        if let Some((scheme, rest)) = text.split_once("://") {
+            return Err(url_error(text, scheme, rest));
+        }
         let (name, port) = match text.rsplit_once(':') {
             Some((name, port)) => (name, Some(port.to_owned())),
             None => (text, None),
@@ -128,6 +131,26 @@ impl Reference {
             }
         };
         Ok(Self { name, port })
+    }
+}
+
+/// Returns the error of a URL. Its help is the host and the port, without a path.
+fn url_error(text: &str, scheme: &str, rest: &str) -> NameError {
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let default_port = match scheme {
+        "http" => ":80",
+        "https" => ":443",
+        _ => "",
+    };
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let port = if has_port { "" } else { default_port };
+    NameError {
+        message: format!("`{text}` is a URL"),
+        help: Some(format!(
+            "probes open connections and fetch no URL; write `{host}{port}`"
+        )),
     }
 }
 

@@ -77,6 +77,7 @@ pub fn import(objects: &Objects, options: &ImportOptions) -> Result<Draft, Impor
     for (kind, count) in &objects.ignored {
         let effect = match kind.as_str() {
             "NetworkPolicy" => ": in the cluster, they may block connections that this lab makes",
+            "Endpoints" => ": `kubectl get endpointslices -A -o yaml` prints what kube-proxy reads",
             _ => "",
         };
         notes.push(format!("not used: {count} of kind {kind}{effect}"));
