@@ -5,7 +5,7 @@
 //! `drivers/char/virtio_console.c`). Only `EAGAIN` means that no data is available.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -52,17 +52,28 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         loop {
             let mut ready = ready!(self.0.poll_read_ready(context))?;
-            let room = buffer.initialize_unfilled();
-            match ready.try_io(|fd| Ok(nix::unistd::read(fd.get_ref(), room)?)) {
-                Ok(Ok(length)) => {
-                    buffer.advance(length);
-                    return Poll::Ready(Ok(()));
-                }
+            match ready.try_io(|fd| read_into(fd.get_ref(), buffer)) {
+                Ok(Ok(())) => return Poll::Ready(Ok(())),
                 Ok(Err(error)) => return Poll::Ready(Err(error)),
                 Err(_would_block) => {}
             }
         }
     }
+}
+
+/// Reads the available bytes into the free part of a buffer. The buffer of a plan can have hundreds
+/// of megabytes, so that it is not cleared for each read.
+fn read_into(fd: &OwnedFd, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+    // SAFETY: the bytes are only written.
+    let room = unsafe { buffer.unfilled_mut() };
+    // SAFETY: the kernel writes at most `room.len()` bytes to `room`.
+    let length = unsafe { nix::libc::read(fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
+    let length = Errno::result(length)?;
+    let length = usize::try_from(length).map_err(io::Error::other)?;
+    // SAFETY: the kernel has written this number of bytes.
+    unsafe { buffer.assume_init(length) };
+    buffer.advance(length);
+    Ok(())
 }
 
 impl AsyncWrite for Stream {
