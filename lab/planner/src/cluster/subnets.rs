@@ -170,7 +170,7 @@ pub(super) fn build_subnets(
                             nodes[*first].name, nodes[*second].name
                         ),
                     )
-                    .with_help("set `fabric: {type: switched}`, or give the nodes narrower subnets under `nodes`".to_owned()),
+                    .with_help("set `fabric: {type: switched}` in the lab's spec, or give the nodes narrower subnets under `nodes`".to_owned()),
                 );
             }
         }

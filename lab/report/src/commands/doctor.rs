@@ -88,6 +88,9 @@ pub fn render_text(diagnosis: &Diagnosis) -> String {
     }
     text.push_str(if diagnosis.can_run_all_labs() {
         "\nThis machine can run every lab.\n"
+    } else if diagnosis.guest.kernel.is_none() && diagnosis.guest.qemu.is_some() {
+        "\nSome features above do not work on the host, and no guest was downloaded yet. The first \
+         lab that needs a guest downloads one, as `svclab kernel fetch --boot` does.\n"
     } else {
         "\nThis machine cannot run every lab: some features above work neither on the host nor in \
          a guest.\n"

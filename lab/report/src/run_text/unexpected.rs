@@ -13,10 +13,20 @@ pub(crate) fn unexpected_lines(case: &CaseDocument) -> Vec<String> {
     if let Some(error) = &case.error {
         let mut lines = error.message.lines();
         let mut message = lines.next().unwrap_or_default().to_owned();
-        // The output of a program.
         if message.ends_with(':') {
+            let items = lines.clone().take_while(|line| line.starts_with("  "));
+            let items: Vec<&str> = items.map(str::trim).collect();
             message += " ";
-            message += lines.next_back().map(str::trim).unwrap_or_default();
+            message += &match items.as_slice() {
+                // The output of a program.
+                [] => lines
+                    .next_back()
+                    .map(str::trim)
+                    .unwrap_or_default()
+                    .to_owned(),
+                // What is missing, one in each line.
+                items => items.join("; "),
+            };
         }
         return vec![format!("{}: {message}", error.kind.description())];
     }

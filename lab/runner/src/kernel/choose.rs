@@ -197,8 +197,8 @@ impl KernelSelector {
         self
     }
 
-    /// Sets a callback that receives one line, at most once, if labs run in a guest because no
-    /// agent starts on this host.
+    /// Sets a callback that receives lines: if labs run in a guest because no agent starts on this
+    /// host, and before a kernel is downloaded.
     #[must_use]
     pub fn with_notice(mut self, notice: fn(&str)) -> Self {
         self.notice = Some(notice);
@@ -279,9 +279,12 @@ impl KernelSelector {
             return;
         }
         let releases: Vec<&str> = kernels.iter().map(Kernel::release).collect();
-        let text = guest_notice(error, &releases);
+        self.notify(&guest_notice(error, &releases));
+    }
+
+    fn notify(&self, text: &str) {
         if let Some(notice) = self.notice {
-            notice(&text);
+            notice(text);
         } else {
             tracing::warn!("{text}");
         }
@@ -313,6 +316,16 @@ impl KernelSelector {
         };
         let (programs, additional_memory) = self.programs_in_guests().await;
         let mut guests = Vec::new();
+        let is_stored = |wanted| {
+            matches!(wanted, &KernelRequest::UserKernel { .. })
+                || guest::find_undamaged(&cache, wanted).is_some()
+        };
+        if !wanted.iter().all(is_stored) {
+            self.notify(
+                "a Linux kernel for guests is downloaded, once for each user: this host cannot run \
+                 every lab (`svclab doctor` prints what it lacks)",
+            );
+        }
         for wanted in &wanted {
             let mut guest =
                 Guest::with_agent(cache.clone(), wanted, self.host.agent().to_owned()).await?;

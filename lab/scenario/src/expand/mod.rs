@@ -366,6 +366,7 @@ impl Expansion<'_> {
         check::objects::addresses::check_addresses(spec, objects, sink);
         check::objects::fields::check_fields(spec, objects, sink);
         check::objects::ports::check_ports(objects, sink);
+        check::objects::selectors::check_selectors(spec, objects, sink);
         check::objects::kinds::check_unmodelled(spec, objects, self.base.unmodelled, sink);
     }
 

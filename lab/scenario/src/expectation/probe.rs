@@ -47,7 +47,7 @@ pub struct ProbeExpectation {
     #[serde(default)]
     pub endpoints: Option<Vec<String>>,
     /// Single source address that the servers received from: a name or an address.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "single_source")]
     pub seen_source: Option<String>,
     /// Source addresses that the servers received from, as a set of names or addresses.
     #[serde(default)]
@@ -94,6 +94,25 @@ impl<'de> Deserialize<'de> for ProbeOrAny {
 
         deserializer.deserialize_any(ProbeOrAnyVisitor)
     }
+}
+
+/// Decodes a name. The error of a list names the field for several sources.
+fn single_source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    struct NameVisitor;
+
+    impl Visitor<'_> for NameVisitor {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("one name (`seenSources` is for several)")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+            Ok(text.to_owned())
+        }
+    }
+
+    deserializer.deserialize_str(NameVisitor).map(Some)
 }
 
 impl ProbeExpectation {

@@ -90,6 +90,9 @@ test_replaced! {
     health_check_node_port_out_of_range_is_refused:
         "healthCheckNodePort: 30100" =>
         "healthCheckNodePort: -1";
+    list_of_sources_as_one_source_is_refused:
+        "endpoints: [nginx-b], seenSource: pod/default/client" =>
+        "endpoints: [nginx-b], seenSource: [node-1, node-1/cbr0]";
     pod_ip_of_no_address_is_refused: "podIP: 10.244.1.10" => "podIP: 10.244.1.1000";
     node_pod_cidr_of_no_network_is_refused:
         "  status: {addresses: [{type: InternalIP, address: 172.18.1.1" =>

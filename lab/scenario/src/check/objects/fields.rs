@@ -16,6 +16,7 @@ use crate::sink::Sink;
 use crate::yaml::tree::{PathSegment, Tree};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
+use svclab_rules::objects::NODE_PORTS;
 
 /// Name for `hostPort` of pods in `notModelled`.
 const HOST_PORT: &str = "hostPort";
@@ -361,7 +362,37 @@ fn check_port(
             sink,
         );
     }
-    if has_node_ports && port.node_port.unwrap_or(0) == 0 {
+    let node_port = port.node_port.filter(|node_port| *node_port != 0);
+    let path = crate::path!["spec", "ports", index, "nodePort"];
+    if let Some(node_port) = node_port {
+        let kind = service.value.spec.as_ref();
+        let kind = kind.and_then(|spec| spec.type_.as_deref());
+        // kube-proxy serves any node port. The API server refuses these (Kubernetes v1.36,
+        // `pkg/apis/core/validation/validation.go`, `ValidateService`;
+        // `pkg/registry/core/service/portallocator/allocator.go`, `Allocate`).
+        if matches!(kind, None | Some("ClusterIP")) {
+            warn(
+                service,
+                path,
+                &format!("service `{name}` has a `nodePort`, but its type is ClusterIP"),
+                "add `type: NodePort`; the API server refuses this service",
+                sink,
+            );
+        } else if u16::try_from(node_port).is_ok_and(|number| !NODE_PORTS.contains(&number)) {
+            warn(
+                service,
+                path,
+                &format!(
+                    "nodePort {node_port} of service `{name}` is outside {} to {}",
+                    NODE_PORTS.start(),
+                    NODE_PORTS.end()
+                ),
+                "the API server refuses it, unless its flag --service-node-port-range permits it",
+                sink,
+            );
+        }
+    }
+    if has_node_ports && node_port.is_none() {
         warn(
             service,
             crate::path!["spec", "ports", index, "nodePort"],

@@ -6,6 +6,7 @@ pub(crate) mod contradictions;
 pub(crate) mod fields;
 pub(crate) mod kinds;
 pub(crate) mod ports;
+pub(crate) mod selectors;
 mod unmodelled_kinds;
 
 pub(crate) use unmodelled_kinds::{PacketEffect, packet_effect};
