@@ -317,6 +317,21 @@ mod tests {
     }
 
     #[test]
+    fn render_text_guest_not_downloaded_is_no_defect() {
+        let mut diagnosis = healthy_diagnosis();
+        diagnosis.guest = GuestDiagnosis {
+            qemu: Some("7.2.22".to_owned()),
+            reason: "no guest kernel 6.12: not fetched yet".to_owned(),
+            remedy: Some("run `svclab kernel fetch --boot`".to_owned()),
+            ..GuestDiagnosis::default()
+        };
+        for finding in &mut diagnosis.findings {
+            finding.guest = availability(CheckStatus::Untried, "no guest kernel");
+        }
+        insta::assert_snapshot!(render_text(&diagnosis));
+    }
+
+    #[test]
     fn push_guest_each_kvm_state_is_rendered() {
         let mut text = String::new();
         for kvm in [Kvm::Works, Kvm::Fails, Kvm::Absent, Kvm::Untried] {

@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
     use crate::writer::Options;
-    use svclab_runner::results::{CaseResult, Results, fixture};
+    use svclab_runner::results::{CaseResult, ErrorKind, Results, RunError, fixture};
 
     fn render(cases: Vec<CaseResult>) -> String {
         let options = Options::default();
@@ -116,6 +116,22 @@ mod tests {
     #[test]
     fn recap_names_failures_and_rerun_commands() {
         insta::assert_snapshot!(render(fixture::results().cases));
+    }
+
+    #[test]
+    fn recap_lists_missing_parts_of_host() {
+        let missing = "kernel modules not available:\n  ip_vs  for the service default/web\n  \
+                       dummy  for kube-ipvs0\nand no guest is available: QEMU is not installed";
+        let cases = ["lab/a", "lab/b"].map(|name| CaseResult {
+            result: CaseStatus::Error,
+            error: Some(RunError {
+                kind: ErrorKind::Machine,
+                message: missing.to_owned(),
+                remedy: None,
+            }),
+            ..fixture::passed(name)
+        });
+        insta::assert_snapshot!(render(cases.into()));
     }
 
     #[test]
