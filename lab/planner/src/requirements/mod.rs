@@ -22,6 +22,8 @@ use svclab_rules::kube_proxy::Mode;
 use svclab_ruleset::iptables::script::IptablesScript;
 use svclab_ruleset::ipvs::Timeouts;
 
+use rules::KnownRules;
+
 /// Maximum number of characters of a rule that a message quotes.
 const MAX_QUOTED: usize = 100;
 
@@ -68,6 +70,7 @@ impl Requirements {
     #[must_use]
     pub fn from_plan(plan: &Plan) -> Self {
         let mut needs = Self::default();
+        let mut known_rules = KnownRules::new();
         for namespace in &plan.namespaces {
             let name = &namespace.name;
             needs.add_links(namespace);
@@ -75,7 +78,8 @@ impl Requirements {
             needs.add_sysctls(name, &namespace.sysctls);
             sets::add_requirements(&mut needs, name, &namespace.ipset);
             needs.add_accounting(name, &namespace.accounting);
-            needs.add_rules(name, namespace.iptables_rules(), &BTreeSet::new());
+            let rules = namespace.iptables_rules();
+            needs.add_rules(name, rules, &BTreeSet::new(), &mut known_rules);
             nft::add_requirements(&mut needs, name, &namespace.nft);
         }
         if let Some(namespace) = plan.evidence.packets.first() {
@@ -204,6 +208,7 @@ impl Requirements {
             let known = chains.entry(&namespace.name).or_default();
             known.extend(declared_chains(namespace.iptables_rules()));
         }
+        let mut known_rules = KnownRules::new();
         for step in plan.steps() {
             for change in &step.delta.namespaces {
                 let name = &change.namespace;
@@ -218,7 +223,7 @@ impl Requirements {
                 }
                 self.add_accounting(name, &change.accounting);
                 // The commands of a delta do not declare existing chains.
-                self.add_rules(name, rules, known);
+                self.add_rules(name, rules, known, &mut known_rules);
                 if let Some(tables) = &change.nft {
                     nft::add_requirements(self, name, &tables.add);
                 }
@@ -295,6 +300,7 @@ impl Requirements {
         namespace: &str,
         rules: impl Iterator<Item = &'r Iptables>,
         known_chains: &BTreeSet<&str>,
+        known_rules: &mut KnownRules<'r>,
     ) {
         for Iptables { backend, v4, v6 } in rules {
             for (family, input) in [(4, v4), (6, v6)] {
@@ -311,6 +317,7 @@ impl Requirements {
                         family,
                         script,
                         known_chains,
+                        known_rules,
                     );
                 }
             }

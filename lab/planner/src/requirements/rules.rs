@@ -3,7 +3,7 @@
 //! Recordings from guests show which request loads which module on which kernel (see
 //! `tests/recorded/modules`). The tests compare this file with those recordings.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{Requirements, quote_line};
 use svclab_model::plan::Backend;
@@ -14,20 +14,27 @@ use svclab_ruleset::iptables::script::{IptablesScript, Table};
 /// Targets that are built into the tables.
 const BUILT_IN_TARGETS: [&str; 3] = ["ACCEPT", "DROP", "RETURN"];
 
+/// Rules that were read before, each with its target if that can be a chain. The nodes of a cluster
+/// have the same rules, and the requirements of a rule count once.
+pub(super) type KnownRules<'r> = HashMap<(Backend, u8, &'r str), Option<String>>;
+
 /// Adds the requirements of a script for one family. `known_chains` exist before the script is
 /// loaded. A rule that cannot be parsed is ignored; iptables rejects such a rule.
-pub(super) fn add_requirements(
+pub(super) fn add_requirements<'r>(
     needs: &mut Requirements,
     namespace: &str,
     backend: Backend,
     family: u8,
-    script: &IptablesScript,
+    script: &'r IptablesScript,
     known_chains: &BTreeSet<&str>,
+    known_rules: &mut KnownRules<'r>,
 ) {
     let mut collector = Collector {
         needs,
         namespace,
         backend,
+        family,
+        known_rules,
         prefix: if family == 6 { "ip6" } else { "ip" },
     };
     collector.add_base();
@@ -42,15 +49,17 @@ pub(super) fn add_requirements(
 }
 
 /// Collects the requirements of one script.
-struct Collector<'a> {
+struct Collector<'a, 'r> {
     needs: &'a mut Requirements,
     namespace: &'a str,
     backend: Backend,
+    family: u8,
+    known_rules: &'a mut KnownRules<'r>,
     /// Prefix of the module names that the kernel requests: `ip` or `ip6`.
     prefix: &'static str,
 }
 
-impl Collector<'_> {
+impl<'r> Collector<'_, 'r> {
     fn add_module(&mut self, module: &str, kind: &str, line: &str) {
         self.needs
             .add_module(module, self.namespace, || quote_line(kind, line));
@@ -89,8 +98,18 @@ impl Collector<'_> {
     }
 
     /// Adds the modules of a rule. A jump to one of `chains` is no target module.
-    fn add_rule(&mut self, command: &Command, chains: &HashSet<&str>) {
+    fn add_rule(&mut self, command: &'r Command, chains: &HashSet<&str>) {
+        let key = (self.backend, self.family, command.rule.as_str());
+        if let Some(target) = self.known_rules.get(&key) {
+            // Another namespace may lack the chain.
+            let target = target.clone().filter(|target| !chains.contains(&**target));
+            if let Some(target) = target {
+                self.add_extension(&target, &command.to_string());
+            }
+            return;
+        }
         let Ok(rule) = Rule::from_words(command.rule.as_str()) else {
+            self.known_rules.insert(key, None);
             return;
         };
         let line = command.to_string();
@@ -110,12 +129,15 @@ impl Collector<'_> {
         }
         let mut target_options = parts.target.iter().flat_map(|target| &target.options);
         is_implied |= target_options.any(|option| is_protocol_option(&option.name));
-        if let Some(target) = &parts.target
-            && !BUILT_IN_TARGETS.contains(&&*target.name)
+        let target = parts.target.as_ref();
+        let target = target.filter(|target| !BUILT_IN_TARGETS.contains(&&*target.name));
+        if let Some(target) = target
             && !chains.contains(&*target.name)
         {
             self.add_extension(&target.name, &line);
         }
+        let target = target.map(|target| target.name.to_string());
+        self.known_rules.insert(key, target);
         // `-p tcp --dport 80` implies `-m tcp`.
         if is_implied
             && !is_explicit
@@ -211,6 +233,7 @@ mod tests {
             family,
             &script,
             &BTreeSet::new(),
+            &mut KnownRules::new(),
         );
         needs.modules().map(|(name, _)| name.to_owned()).collect()
     }

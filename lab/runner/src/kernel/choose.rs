@@ -405,7 +405,8 @@ fn guest_notice(error: &KernelError, releases: &[&str]) -> String {
 /// Returns the host with agents that can run a plan. Agents with privileges of the machine's root
 /// run only plans that need these.
 fn host_for_plan(host: &Host, plan: &Plan) -> Result<Host, MissingRequirements> {
-    if let Err(missing) = host.check_plan(plan) {
+    let needs = Requirements::from_plan(plan);
+    if let Err(missing) = host.check_requirements(&needs) {
         // The programs reject names without a module. Their messages name the line, and nothing is
         // loaded.
         let is_left_to_programs = missing.modules.is_empty()
@@ -416,7 +417,7 @@ fn host_for_plan(host: &Host, plan: &Plan) -> Result<Host, MissingRequirements> 
             return Err(missing);
         }
     }
-    Ok(match Requirements::from_plan(plan).ipvs_requester() {
+    Ok(match needs.ipvs_requester() {
         Some(_) => host.with_ipvs_privileges(),
         None => host.clone(),
     })
