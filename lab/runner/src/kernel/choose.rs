@@ -322,8 +322,8 @@ impl KernelSelector {
         };
         if !wanted.iter().all(is_stored) {
             self.notify(
-                "a Linux kernel for guests is downloaded, once for each user: this host cannot run \
-                 every lab (`svclab doctor` prints what it lacks)",
+                "a Linux kernel for guests is downloaded, once for each user (`svclab doctor` prints \
+                 what this host lacks)",
             );
         }
         for wanted in &wanted {
