@@ -16,7 +16,7 @@ const BUILT_IN_TARGETS: [&str; 3] = ["ACCEPT", "DROP", "RETURN"];
 
 /// Rules that were read before, each with its target if that can be a chain. The nodes of a cluster
 /// have the same rules, and the requirements of a rule count once.
-pub(super) type KnownRules<'r> = HashMap<(Backend, u8, &'r str), Option<String>>;
+pub(super) type KnownRules<'r> = HashMap<(Backend, &'static str, &'r str), Option<String>>;
 
 /// Adds the requirements of a script for one family. `known_chains` exist before the script is
 /// loaded. A rule that cannot be parsed is ignored; iptables rejects such a rule.
@@ -33,7 +33,6 @@ pub(super) fn add_requirements<'r>(
         needs,
         namespace,
         backend,
-        family,
         known_rules,
         prefix: if family == 6 { "ip6" } else { "ip" },
     };
@@ -53,7 +52,6 @@ struct Collector<'a, 'r> {
     needs: &'a mut Requirements,
     namespace: &'a str,
     backend: Backend,
-    family: u8,
     known_rules: &'a mut KnownRules<'r>,
     /// Prefix of the module names that the kernel requests: `ip` or `ip6`.
     prefix: &'static str,
@@ -99,11 +97,12 @@ impl<'r> Collector<'_, 'r> {
 
     /// Adds the modules of a rule. A jump to one of `chains` is no target module.
     fn add_rule(&mut self, command: &'r Command, chains: &HashSet<&str>) {
-        let key = (self.backend, self.family, command.rule.as_str());
+        let key = (self.backend, self.prefix, command.rule.as_str());
         if let Some(target) = self.known_rules.get(&key) {
             // Another namespace may lack the chain.
-            let target = target.clone().filter(|target| !chains.contains(&**target));
-            if let Some(target) = target {
+            let target = target.as_deref();
+            let target = target.filter(|target| !chains.contains(target));
+            if let Some(target) = target.map(str::to_owned) {
                 self.add_extension(&target, &command.to_string());
             }
             return;

@@ -24,6 +24,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::objects::defaults::family_name;
+use crate::objects::selector::has_labels;
 
 /// Label with the name of the service that a slice belongs to.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -65,12 +66,7 @@ impl<'o> PodIndex<'o> {
             self.by_label.get(&label).map_or(&[][..], Vec::as_slice)
         });
         let fewest = with_each.min_by_key(|pods| pods.len());
-        let has_all = |pod: &&&Pod| {
-            let pod_labels = pod.metadata.labels.as_ref();
-            labels
-                .iter()
-                .all(|(key, value)| pod_labels.and_then(|own| own.get(key)) == Some(value))
-        };
+        let has_all = |pod: &&&Pod| has_labels(pod.metadata.labels.as_ref(), labels);
         fewest
             .into_iter()
             .flatten()

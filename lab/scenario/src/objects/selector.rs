@@ -1,4 +1,4 @@
-//! Matches label selectors of `NetworkPolicy` objects and workloads.
+//! Matches label selectors of services, `NetworkPolicy` objects and workloads.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 /// `Requirement.Matches`.)
 pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
     let value = |key: &str| labels.and_then(|labels| labels.get(key));
-    let equal = selector
-        .match_labels
-        .iter()
-        .flatten()
-        .all(|(key, wanted)| value(key) == Some(wanted));
+    let wanted = selector.match_labels.as_ref();
+    let equal = wanted.is_none_or(|wanted| has_labels(labels, wanted));
     let mut expressions = selector.match_expressions.iter().flatten();
     equal
         && expressions.all(|expression| {
@@ -28,6 +25,15 @@ pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String,
                 _ => false,
             }
         })
+}
+
+/// Whether an object has all of these labels.
+pub(crate) fn has_labels(
+    labels: Option<&BTreeMap<String, String>>,
+    wanted: &BTreeMap<String, String>,
+) -> bool {
+    let mut wanted = wanted.iter();
+    wanted.all(|(key, wanted)| labels.and_then(|labels| labels.get(key)) == Some(wanted))
 }
 
 #[cfg(test)]

@@ -246,11 +246,8 @@ fn push_unexamined(text: &mut String, probes: &[String]) {
 
 fn push_fixes(text: &mut String, fixes: &[Fix], several: bool, width: usize) {
     let them = if several { "them" } else { "it" };
-    let (configured, generated): (Vec<&Fix>, Vec<&Fix>) = fixes.iter().partition(|cure| {
-        cure.changes
-            .iter()
-            .all(|described| described.origin == Origin::Configured)
-    });
+    let (configured, generated): (Vec<&Fix>, Vec<&Fix>) =
+        fixes.iter().partition(|fix| is_lasting(fix));
     if fixes.is_empty() {
         let _ = writeln!(text, "\n  No tried change fixes {them}.");
     }
@@ -281,6 +278,12 @@ fn push_fixes(text: &mut String, fixes: &[Fix], several: bool, width: usize) {
             push_fix(text, fix, width);
         }
     }
+}
+
+/// Whether a fix lasts. A component writes generated state again.
+pub(crate) fn is_lasting(fix: &Fix) -> bool {
+    let mut changes = fix.changes.iter();
+    changes.all(|change| change.origin == Origin::Configured)
 }
 
 /// Adds a fix with its commands. A command has one line, so that a user can copy it.

@@ -6,9 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
-use super::stored::{StoredRunError, parse_json, read_compressed};
+use super::stored::{JsonFile, StoredRunError};
 use crate::case_details::CaseDetails;
 use crate::commands::compare::short_kernel;
 use crate::formats::evidence::{EVIDENCE, SCHEMA};
@@ -43,7 +42,7 @@ impl EvidenceFiles {
         let mut cases = BTreeMap::new();
         if path.is_dir() {
             for directory in case_directories(path)? {
-                let OfCase { result } = read(&directory)?;
+                let OfCase { result } = CaseFile::open(&directory)?.0.parse()?;
                 cases.insert(key(&result), (result, directory));
             }
         }
@@ -69,19 +68,23 @@ impl EvidenceFiles {
     }
 }
 
-/// Reads the details of a case in its directory.
-pub(super) fn read_details(directory: &Path) -> Result<CaseDetails, StoredRunError> {
-    read(directory)
-}
+/// Evidence of a case, read from its directory.
+pub(super) struct CaseFile(JsonFile);
 
-/// Reads what was recorded of a case.
-pub(super) fn read_evidence(directory: &Path) -> Result<Evidence, StoredRunError> {
-    read(directory).map(|Recorded { evidence }| evidence)
-}
+impl CaseFile {
+    pub(super) fn open(directory: &Path) -> Result<Self, StoredRunError> {
+        let file = Location::below(directory, EVIDENCE);
+        JsonFile::open_compressed(file, SCHEMA).map(Self)
+    }
 
-fn read<T: DeserializeOwned>(directory: &Path) -> Result<T, StoredRunError> {
-    let file = Location::below(directory, EVIDENCE);
-    parse_json(&file, &read_compressed(&file)?, SCHEMA)
+    pub(super) fn details(&self) -> Result<CaseDetails, StoredRunError> {
+        self.0.parse()
+    }
+
+    /// Returns what was recorded.
+    pub(super) fn evidence(&self) -> Result<Evidence, StoredRunError> {
+        self.0.parse().map(|Recorded { evidence }| evidence)
+    }
 }
 
 fn key(case: &CaseDocument) -> CaseKey {

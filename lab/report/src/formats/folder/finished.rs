@@ -5,7 +5,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use super::evidence_files::{EvidenceFiles, read_details, read_evidence};
+use super::evidence_files::{CaseFile, EvidenceFiles};
 use super::stored::{StoredRun, StoredRunError};
 use crate::case_details::CaseDetails;
 use crate::commands::compare::Comparison;
@@ -75,7 +75,8 @@ pub fn write_page(
     for ((run, files), label) in runs.iter().zip(&own_files).zip(&labels) {
         for case in &run.document.cases {
             let directory = files.directory(case);
-            let details = directory.map(read_details).transpose()?;
+            let file = directory.map(CaseFile::open).transpose()?;
+            let details = file.as_ref().map(CaseFile::details).transpose()?;
             let details = details
                 .unwrap_or_else(|| CaseDetails::without_evidence(case.clone(), "svclab run"));
             if let (PageTarget::Directory(path), Some(directory), []) =
@@ -87,9 +88,10 @@ pub fn write_page(
             }
             let mut earlier = baseline_files.iter();
             let earlier = earlier.find_map(|files| files.same_case(case));
-            let evidence = directory.map(read_evidence).transpose()?;
+            let earlier = earlier.map(|directory| CaseFile::open(directory)?.details());
+            let evidence = file.as_ref().map(CaseFile::evidence).transpose()?;
             let page_of_case = CasePage {
-                baseline: earlier.map(read_details).transpose()?,
+                baseline: earlier.transpose()?,
                 ..with_embedded_files(details, evidence.as_ref(), cases)?
             };
             page.add_section(label, &page_of_case)?;

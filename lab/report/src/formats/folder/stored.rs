@@ -74,10 +74,10 @@ impl StoredRun {
         } else {
             Location::anywhere(path)
         };
-        let document: Document = parse_json(&results, &read_file(&results)?, SCHEMA)?;
+        let bytes = read_file(&results)?;
         Ok(Self {
             path: path.to_owned(),
-            document,
+            document: JsonFile::new(results, bytes, SCHEMA)?.parse()?,
         })
     }
 }
@@ -92,14 +92,6 @@ fn read_file(location: &Location) -> Result<Vec<u8>, StoredRunError> {
     }
 }
 
-pub(super) fn read_compressed(location: &Location) -> Result<Vec<u8>, StoredRunError> {
-    let bytes = decompressed(&read_file(location)?, MAX_BYTES + 1);
-    within_limit(
-        location,
-        bytes.map_err(|error| content_error(location, &error))?,
-    )
-}
-
 fn within_limit(location: &Location, bytes: Vec<u8>) -> Result<Vec<u8>, StoredRunError> {
     if bytes.len() > MAX_BYTES {
         let path = location.display_path();
@@ -108,27 +100,49 @@ fn within_limit(location: &Location, bytes: Vec<u8>) -> Result<Vec<u8>, StoredRu
     Ok(bytes)
 }
 
-/// Parses a file with a schema.
-pub(super) fn parse_json<T: DeserializeOwned>(
-    location: &Location,
-    bytes: &[u8],
-    expected: &'static str,
-) -> Result<T, StoredRunError> {
-    #[derive(Deserialize)]
-    struct Header {
-        schema: String,
+/// File of JSON with a known schema.
+pub(super) struct JsonFile {
+    location: Location,
+    bytes: Vec<u8>,
+}
+
+impl JsonFile {
+    fn new(
+        location: Location,
+        bytes: Vec<u8>,
+        expected: &'static str,
+    ) -> Result<Self, StoredRunError> {
+        #[derive(Deserialize)]
+        struct Header {
+            schema: String,
+        }
+        let file = Self { location, bytes };
+        // The fields of another schema are unknown.
+        let header: Header = file.parse()?;
+        if header.schema != expected {
+            return Err(StoredRunError::Schema {
+                path: file.location.display_path(),
+                found: header.schema,
+                expected,
+            });
+        }
+        Ok(file)
     }
-    let error = |error: serde_json::Error| content_error(location, &error);
-    // The fields of another schema are unknown.
-    let header: Header = serde_json::from_slice(bytes).map_err(error)?;
-    if header.schema != expected {
-        return Err(StoredRunError::Schema {
-            path: location.display_path(),
-            found: header.schema,
-            expected,
-        });
+
+    /// Reads a compressed file.
+    pub(super) fn open_compressed(
+        location: Location,
+        expected: &'static str,
+    ) -> Result<Self, StoredRunError> {
+        let bytes = decompressed(&read_file(&location)?, MAX_BYTES + 1);
+        let bytes = bytes.map_err(|error| content_error(&location, &error))?;
+        let bytes = within_limit(&location, bytes)?;
+        Self::new(location, bytes, expected)
     }
-    serde_json::from_slice(bytes).map_err(error)
+
+    pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, StoredRunError> {
+        serde_json::from_slice(&self.bytes).map_err(|error| content_error(&self.location, &error))
+    }
 }
 
 fn content_error(location: &Location, reason: &dyn fmt::Display) -> StoredRunError {

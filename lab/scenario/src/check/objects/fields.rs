@@ -337,7 +337,7 @@ fn check_service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
     let has_node_ports = kind == "NodePort"
         || kind == "LoadBalancer" && spec.allocate_load_balancer_node_ports != Some(false);
     for (index, port) in spec.ports.iter().flatten().enumerate() {
-        self::check_port(service, index, port, has_node_ports, sink);
+        self::check_port(service, index, port, (kind, has_node_ports), sink);
     }
 }
 
@@ -345,7 +345,7 @@ fn check_port(
     service: &Object<Service>,
     index: usize,
     port: &ServicePort,
-    has_node_ports: bool,
+    (kind, has_node_ports): (&str, bool),
     sink: &mut Sink,
 ) {
     let number = port.port;
@@ -365,12 +365,10 @@ fn check_port(
     let node_port = port.node_port.filter(|node_port| *node_port != 0);
     let path = crate::path!["spec", "ports", index, "nodePort"];
     if let Some(node_port) = node_port {
-        let kind = service.value.spec.as_ref();
-        let kind = kind.and_then(|spec| spec.type_.as_deref());
         // kube-proxy serves any node port. The API server refuses these (Kubernetes v1.36,
         // `pkg/apis/core/validation/validation.go`, `ValidateService`;
         // `pkg/registry/core/service/portallocator/allocator.go`, `Allocate`).
-        if matches!(kind, None | Some("ClusterIP")) {
+        if kind == "ClusterIP" {
             warn(
                 service,
                 path,

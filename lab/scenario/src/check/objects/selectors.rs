@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 
 use crate::check::objects::fields::{full_name, with_field_span};
 use crate::lab::LabSpec;
+use crate::objects::selector::has_labels;
 use crate::objects::{Object, Objects};
 use crate::sink::Sink;
 use svclab_diagnostic::Diagnostic;
@@ -24,8 +25,8 @@ pub(crate) fn check_selectors(spec: &LabSpec, objects: &Objects, sink: &mut Sink
         {
             continue;
         }
-        let mut pods = objects.pods.iter();
-        if pods.any(|pod| pod.namespace == service.namespace && has_labels(pod, selector)) {
+        let mut selected = pods_with(objects, selector);
+        if selected.any(|pod| pod.namespace == service.namespace) {
             continue;
         }
         let Some(help) = help(objects, service, selector) else {
@@ -60,16 +61,15 @@ fn has_written_slices(objects: &Objects, service: &Object<Service>) -> bool {
     slices.any(|slice| slice.tree.is_some())
 }
 
-fn has_labels(pod: &Object<Pod>, selector: &Labels) -> bool {
-    let labels = pod.value.metadata.labels.as_ref();
-    let has = |(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value));
-    selector.iter().all(has)
+fn pods_with<'o>(objects: &'o Objects, labels: &Labels) -> impl Iterator<Item = &'o Object<Pod>> {
+    let pods = objects.pods.iter();
+    pods.filter(|pod| has_labels(pod.value.metadata.labels.as_ref(), labels))
 }
 
 /// Names the namespaces of pods with these labels, or a similar label of a pod. `None` if nothing
 /// shows a mistake.
 fn help(objects: &Objects, service: &Object<Service>, selector: &Labels) -> Option<String> {
-    let elsewhere = objects.pods.iter().filter(|pod| has_labels(pod, selector));
+    let elsewhere = pods_with(objects, selector);
     let mut namespaces: Vec<&str> = elsewhere.map(|pod| pod.namespace.as_str()).collect();
     namespaces.sort_unstable();
     namespaces.dedup();

@@ -87,12 +87,7 @@ pub(crate) fn check_endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result
     }
     for (index, port) in slice.ports.iter().flatten().enumerate() {
         let path = |name: &str| crate::path!["ports", index, name].to_vec();
-        check_keyword(
-            tree,
-            &path("protocol"),
-            port.protocol.as_deref(),
-            &PROTOCOLS,
-        )?;
+        check_protocol(tree, &path("protocol"), port.protocol.as_deref())?;
         check_port_name(tree, &path("name"), port.name.as_deref())?;
         if let Some(number) = port.port {
             check_port_number(tree, &path("port"), number)?;
@@ -101,7 +96,6 @@ pub(crate) fn check_endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result
     Ok(())
 }
 
-const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
 fn check_keyword(
@@ -131,6 +125,14 @@ fn check_keyword(
     Err(Diagnostic::error(message)
         .with_position(span, "")
         .with_optional_help(did_you_mean(value, allowed.iter().copied())))
+}
+
+fn check_protocol(
+    tree: &Tree,
+    path: &[PathSegment],
+    protocol: Option<&str>,
+) -> Result<(), Diagnostic> {
+    check_keyword(tree, path, protocol, &["TCP", "UDP", "SCTP"])
 }
 
 /// Checks that the name of a port is an RFC 1123 label (Kubernetes v1.36,

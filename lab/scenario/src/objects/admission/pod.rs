@@ -3,8 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, PodStatus, Probe};
 
 use super::{
-    PROTOCOLS, check_address, check_keyword, check_optional_port, check_port_number,
-    check_port_reference,
+    check_address, check_optional_port, check_port_number, check_port_reference, check_protocol,
 };
 use crate::yaml::tree::{PathSegment, Tree};
 use svclab_diagnostic::Diagnostic;
@@ -48,12 +47,7 @@ fn check_container(
 ) -> Result<(), Diagnostic> {
     for (index, port) in container.ports.iter().flatten().enumerate() {
         let path = |name: &str| [path, crate::path!["ports", index, name]].concat();
-        check_keyword(
-            tree,
-            &path("protocol"),
-            port.protocol.as_deref(),
-            &PROTOCOLS,
-        )?;
+        check_protocol(tree, &path("protocol"), port.protocol.as_deref())?;
         check_port_number(tree, &path("containerPort"), port.container_port)?;
         check_optional_port(tree, &path("hostPort"), port.host_port)?;
     }

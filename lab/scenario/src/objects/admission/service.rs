@@ -7,13 +7,16 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{
-    PROTOCOLS, check_address, check_keyword, check_network, check_optional_port, check_port_name,
-    check_port_number, check_port_reference,
+    check_address, check_keyword, check_network, check_optional_port, check_port_name,
+    check_port_number, check_port_reference, check_protocol,
 };
 use crate::yaml::tree::{Tree, shorten};
 use svclab_diagnostic::Diagnostic;
 
 const SERVICE_TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
+const POLICIES: [&str; 2] = ["Cluster", "Local"];
+const AFFINITIES: [&str; 2] = ["None", "ClientIP"];
+const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
 
 /// Allowed times of session affinity: up to a day.
 const AFFINITY_SECONDS: RangeInclusive<i32> = 1..=86_400;
@@ -24,40 +27,31 @@ pub(crate) fn check_service(service: &Service, tree: &Tree) -> Result<(), Diagno
         return Ok(());
     };
     let field = |name: &str| crate::path!["spec", name].to_vec();
-    let policies = ["Cluster", "Local"];
-    check_keyword(tree, &field("type"), spec.type_.as_deref(), &SERVICE_TYPES)?;
-    check_keyword(
-        tree,
-        &field("externalTrafficPolicy"),
-        spec.external_traffic_policy.as_deref(),
-        &policies,
-    )?;
-    check_keyword(
-        tree,
-        &field("internalTrafficPolicy"),
-        spec.internal_traffic_policy.as_deref(),
-        &policies,
-    )?;
-    check_keyword(
-        tree,
-        &field("sessionAffinity"),
-        spec.session_affinity.as_deref(),
-        &["None", "ClientIP"],
-    )?;
-    check_keyword(
-        tree,
-        &field("trafficDistribution"),
-        spec.traffic_distribution.as_deref(),
-        &["PreferClose", "PreferSameZone", "PreferSameNode"],
-    )?;
+    let keywords = [
+        ("type", &spec.type_, &SERVICE_TYPES[..]),
+        (
+            "externalTrafficPolicy",
+            &spec.external_traffic_policy,
+            &POLICIES,
+        ),
+        (
+            "internalTrafficPolicy",
+            &spec.internal_traffic_policy,
+            &POLICIES,
+        ),
+        ("sessionAffinity", &spec.session_affinity, &AFFINITIES),
+        (
+            "trafficDistribution",
+            &spec.traffic_distribution,
+            &DISTRIBUTIONS,
+        ),
+    ];
+    for (name, value, allowed) in keywords {
+        check_keyword(tree, &field(name), value.as_deref(), allowed)?;
+    }
     for (index, port) in spec.ports.iter().flatten().enumerate() {
         let path = |name: &str| crate::path!["spec", "ports", index, name].to_vec();
-        check_keyword(
-            tree,
-            &path("protocol"),
-            port.protocol.as_deref(),
-            &PROTOCOLS,
-        )?;
+        check_protocol(tree, &path("protocol"), port.protocol.as_deref())?;
         check_port_name(tree, &path("name"), port.name.as_deref())?;
         check_port_number(tree, &path("port"), port.port)?;
         check_optional_port(tree, &path("nodePort"), port.node_port)?;

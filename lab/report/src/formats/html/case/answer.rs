@@ -66,6 +66,11 @@ impl<'d> Answer<'d> {
         }
     }
 
+    /// Returns the name of the probe of the headline.
+    pub(super) fn first_probe(&self) -> Option<&str> {
+        self.probes.first().map(|first| first.name.as_str())
+    }
+
     pub(super) fn render(&self) -> Markup {
         let result = &self.details.result;
         let (class, meaning) = match result.result {
@@ -93,42 +98,42 @@ impl<'d> Answer<'d> {
                 @if let Some(first) = self.probes.first() { (first.render_marks()) }
                 div.columns {
                     div {
-                    @let others = &self.probes[self.probes.len().min(1)..];
-                    @if !others.is_empty() {
-                        p.others {
-                            "This is about the first of " (others.len() + 1 + self.omitted_probes)
-                            " failing probes; the others are below the fixes."
+                        @let others = &self.probes[self.probes.len().min(1)..];
+                        @if !others.is_empty() {
+                            p.others {
+                                "This is about the first of " (others.len() + 1 + self.omitted_probes)
+                                " failing probes; the others are below the fixes."
+                            }
                         }
-                    }
-                    dl.facts {
-                        @if let Some(error) = &result.error {
-                            dt { "Error" }
-                            dd { (printable(&error.message)) }
-                            @if let Some(remedy) = &error.remedy { dd { (printable(remedy)) } }
+                        dl.facts {
+                            @if let Some(error) = &result.error {
+                                dt { "Error" }
+                                dd { (printable(&error.message)) }
+                                @if let Some(remedy) = &error.remedy { dd { (printable(remedy)) } }
+                            }
+                            @if !result.failed_tries.is_empty() {
+                                dt { "Earlier tries" }
+                                @for earlier in &result.failed_tries { dd { (printable(&describe_try(earlier))) } }
+                            }
+                            @if let Some(first) = self.probes.first() { (first.render_facts()) }
+                            (fixes::render(self.details, self.is_failing, self.first_probe()))
+                            dt { "Run it again" }
+                            dd { code { (printable(&self.rerun)) } }
+                            @if let Some(place) = &result.location {
+                                dt { "Expected at" }
+                                dd { code { (printable(&place.to_string())) } }
+                            }
                         }
-                        @if !result.failed_tries.is_empty() {
-                            dt { "Earlier tries" }
-                            @for earlier in &result.failed_tries { dd { (printable(&describe_try(earlier))) } }
+                        @for probe in others {
+                            details.probe {
+                                summary { (printable(&probe.title)) }
+                                (probe.render_marks())
+                                dl.facts { (probe.render_facts()) }
+                            }
                         }
-                        @if let Some(first) = self.probes.first() { (first.render_facts()) }
-                        (fixes::render(self.details, self.is_failing, self.probes.first().map(|first| first.name.as_str())))
-                        dt { "Run it again" }
-                        dd { code { (printable(&self.rerun)) } }
-                        @if let Some(place) = &result.location {
-                            dt { "Expected at" }
-                            dd { code { (printable(&place.to_string())) } }
+                        @if self.omitted_probes > 0 {
+                            p.note { (count(self.omitted_probes, "other probe fails", "other probes fail")) "; see Packets and Expectations." }
                         }
-                    }
-                    @for probe in others {
-                        details.probe {
-                            summary { (printable(&probe.title)) }
-                            (probe.render_marks())
-                            dl.facts { (probe.render_facts()) }
-                        }
-                    }
-                    @if self.omitted_probes > 0 {
-                        p.note { (count(self.omitted_probes, "other probe fails", "other probes fail")) "; see Packets and Expectations." }
-                    }
                     }
                     @if !self.basis.is_empty() {
                         dl.basis {

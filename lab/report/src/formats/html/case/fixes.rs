@@ -5,11 +5,11 @@ use maud::{Markup, html};
 use crate::case_additions::{CaseAdditions, ProbeFixes};
 use crate::case_details::CaseDetails;
 use crate::commands::why::{
-    describe_result, describe_stop, describe_unread, join_descriptions, side_effects,
+    describe_result, describe_stop, describe_unread, is_lasting, join_descriptions, side_effects,
 };
 use crate::text::count;
 use svclab_diagnostic::printable::printable;
-use svclab_experiment::why::{Fix, Origin};
+use svclab_experiment::why::Fix;
 
 /// Renders the fixes of a case, or the command that searches them if a connection failed. The fixes
 /// of `first`, the probe of the headline, are the first ones.
@@ -51,12 +51,6 @@ pub(super) fn group_by_fixes<'p>(
     }
     groups.sort_by_key(|(names, _)| !first.is_some_and(|first| names.contains(&first)));
     groups
-}
-
-/// Whether a fix lasts. A component writes generated state again.
-pub(super) fn is_lasting(fix: &Fix) -> bool {
-    let mut changes = fix.changes.iter();
-    changes.all(|change| change.origin == Origin::Configured)
 }
 
 fn render_group(names: &[&str], fixes: &[Fix], is_named: bool) -> Markup {

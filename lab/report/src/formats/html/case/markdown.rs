@@ -1,8 +1,8 @@
 //! Renders the answer of a case as Markdown, for an issue.
 
 use super::answer::Answer;
-use super::fixes::{group_by_fixes, is_lasting};
-use crate::commands::why::{join_descriptions, side_effects};
+use super::fixes::group_by_fixes;
+use crate::commands::why::{is_lasting, join_descriptions, side_effects};
 use crate::formats::markdown::{code_span, escape_text};
 use svclab_diagnostic::printable::printable;
 
@@ -45,8 +45,7 @@ pub(super) fn render(answer: &Answer<'_>) -> String {
         }));
     }
     let fixes = details.additions.fixes.as_deref().unwrap_or_default();
-    let first = answer.probes.first().map(|first| first.name.as_str());
-    for (names, fixes) in group_by_fixes(fixes, first) {
+    for (names, fixes) in group_by_fixes(fixes, answer.first_probe()) {
         let names = if is_several {
             format!(" of {}", escape_text(&names.join(", ")))
         } else {
