@@ -11,6 +11,7 @@ use super::program::Instruction;
 /// Commands (`enum bpf_cmd`).
 const CREATE_MAP: libc::c_long = 0;
 const UPDATE_ELEMENT: libc::c_long = 2;
+const DELETE_ELEMENT: libc::c_long = 3;
 const LOAD_PROGRAM: libc::c_long = 5;
 const GET_INFO: libc::c_long = 15;
 const OPEN_TRACEPOINT: libc::c_long = 17;
@@ -98,25 +99,21 @@ pub(super) fn create_bytes(bytes: [u8; 8]) -> io::Result<OwnedFd> {
     freeze(map)
 }
 
-/// Creates a frozen hash set of numbers for a program's lookups.
-pub(super) fn create_set(numbers: impl ExactSizeIterator<Item = u32>) -> io::Result<OwnedFd> {
-    let max_entries = u32::try_from(numbers.len().max(1)).map_err(io::Error::other)?;
+/// Creates a map of up to `capacity` 4-byte numbers by 4-byte keys, which programs cannot change.
+pub(super) fn create_number_map(capacity: u32) -> io::Result<OwnedFd> {
     let flags = FLAG_READ_ONLY | FLAG_NO_PREALLOC;
-    let map = create(
+    create(
         CREATE_MAP,
         &mut [
             u32_pair(MAP_TYPE_HASH, 4),
-            u32_pair(1, max_entries),
+            u32_pair(4, capacity),
             u32_pair(flags, 0),
         ],
-    )?;
-    for number in numbers {
-        update(&map, number, &[1])?;
-    }
-    freeze(map)
+    )
 }
 
-fn update(map: &OwnedFd, key: u32, value: &[u8]) -> io::Result<()> {
+/// Sets a value of a map. `value` has the size of the map's values.
+pub(super) fn update(map: &OwnedFd, key: u32, value: &[u8]) -> io::Result<()> {
     let mut attributes = [
         u32_pair(fd_number(map)?, 0),
         (&raw const key).expose_provenance() as u64,
@@ -124,6 +121,15 @@ fn update(map: &OwnedFd, key: u32, value: &[u8]) -> io::Result<()> {
         0,
     ];
     bpf(UPDATE_ELEMENT, &mut attributes).map(drop)
+}
+
+/// Removes a key of a map.
+pub(super) fn delete(map: &OwnedFd, key: u32) -> io::Result<()> {
+    let mut attributes = [
+        u32_pair(fd_number(map)?, 0),
+        (&raw const key).expose_provenance() as u64,
+    ];
+    bpf(DELETE_ELEMENT, &mut attributes).map(drop)
 }
 
 fn freeze(map: OwnedFd) -> io::Result<OwnedFd> {

@@ -27,14 +27,9 @@ struct Copy {
 
 impl Copies {
     /// Attaches the copies, which count lost records in `lost`.
-    pub(super) fn attach(
-        offsets: &Offsets,
-        handles: Handles,
-        owner: u32,
-        lost: &OwnedFd,
-    ) -> io::Result<Self> {
+    pub(super) fn attach(offsets: &Offsets, handles: Handles, lost: &OwnedFd) -> io::Result<Self> {
         let attach = |copy| {
-            let program = bpf::load(&program::program(offsets, handles, owner, copy))?;
+            let program = bpf::load(&program::program(offsets, handles, copy))?;
             Ok(Copy {
                 _attached: bpf::attach(&program)?,
                 program,
@@ -46,16 +41,13 @@ impl Copies {
         })
     }
 
-    /// Returns an upper bound of the number of drops that no copy recorded. The kernel also counts the
-    /// drops of other namespaces for which it skipped a copy; only a drop for which both were skipped is
-    /// missing.
-    pub(super) fn count_missed(&self) -> io::Result<u64> {
+    /// Returns the number of drops without a record since the copies were attached, by copy.
+    pub(super) fn missed(&self) -> io::Result<Vec<u64>> {
         let copies = self.copies.iter().enumerate();
         let missed = copies.map(|(index, copy)| {
             Ok(bpf::count_skipped(&copy.program)?.saturating_add(self.lost.get(index)))
         });
-        let missed: Vec<u64> = missed.collect::<io::Result<_>>()?;
-        Ok(missed.into_iter().min().unwrap_or(0))
+        missed.collect()
     }
 }
 

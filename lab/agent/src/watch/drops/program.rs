@@ -47,12 +47,14 @@ const HELPER_PROBE_READ: i32 = 113;
 const HELPER_RING_OUTPUT: i32 = 130;
 const HELPER_PRINT: i32 = 165;
 
-/// Stack offsets of the record, and below it of a pointer, a key, a number and the location.
+/// Stack offsets of the record, and below it of a pointer, a key, a number, the location and the
+/// expected owner.
 const RECORD: i16 = -240;
 const POINTER: i16 = -248;
 const KEY: i16 = -256;
 const NUMBER: i16 = -264;
 const LOCATION: i16 = -272;
+const OWNER: i16 = -280;
 
 /// Register with the end of the stack.
 const STACK: u8 = 10;
@@ -106,8 +108,9 @@ pub(super) struct Handles {
     pub ring: i32,
     /// Counters of the records that did not fit into the ring, by copy of the program.
     pub lost: i32,
-    /// Set of the namespaces' inode numbers.
-    pub namespaces: i32,
+    /// Inode numbers of the user namespaces that own the traced namespaces, by inode number of the
+    /// namespace.
+    pub owners: i32,
     /// Map with [`FORMAT`].
     pub format: i32,
 }
@@ -206,14 +209,9 @@ fn field_on_stack(field: usize) -> i16 {
     RECORD + i16::try_from(field).unwrap_or(0)
 }
 
-/// Generates a copy of the program, with its number. It records drops in the namespaces of its set
-/// that belong to the user namespace with inode number `owner`.
-pub(super) fn program(
-    offsets: &Offsets,
-    handles: Handles,
-    owner: u32,
-    copy: u8,
-) -> Vec<Instruction> {
+/// Generates a copy of the program, with its number. It records drops in the namespaces of the map of
+/// owners, if a namespace belongs to the user namespace that the map names.
+pub(super) fn program(offsets: &Offsets, handles: Handles, copy: u8) -> Vec<Instruction> {
     let (packet, device, net) = (7, 8, 9);
     let mut code = Assembler::default();
     let mut exits = Vec::new();
@@ -244,16 +242,19 @@ pub(super) fn program(
     for found in [by_device, by_socket, by_route] {
         code.set_target(found);
     }
-    code.map(1, handles.namespaces);
+    code.map(1, handles.owners);
     code.copy(2, STACK);
     code.add(2, NUMBER.into());
     code.call(HELPER_MAP_LOOKUP);
     exits.push(code.jump(JUMP_IF_ZERO, 0));
+    code.emit(0x61, 1, 0, 0, 0);
+    code.emit(0x63, STACK, 1, OWNER, 0);
     code.follow(net, net, offsets.net_owner);
     code.read(KEY, 4, net, offsets.owner_inode);
     code.emit(0x61, 1, STACK, KEY, 0);
+    code.emit(0x61, 2, STACK, OWNER, 0);
     // The comparison uses 32 bits.
-    code.emit(0x56, 1, 0, 0, owner.cast_signed());
+    code.emit(0x5e, 1, 2, 0, 0);
     exits.push(code.0.len() - 1);
 
     for each in (0..SIZE).step_by(8) {
