@@ -9,6 +9,7 @@ use futures_util::future::try_join_all;
 use crate::lab::quiesce::{Recorders, UnresolvedNeighbours};
 use crate::lab::real_proxy;
 use crate::lab::{RunningLab, begin};
+use crate::net::netlink::NamespaceNetlink;
 use crate::net::netns::NetNs;
 use crate::probe::open_connections::{self, OpenConnection};
 use crate::probe::prober;
@@ -21,7 +22,10 @@ use crate::watch::capture::{self, Capture, CaptureBuffer};
 use crate::watch::reported_drops::ReportedDrops;
 use crate::watch::trace::Trace;
 use crate::watch::{counters, kernel_state, sysctls};
-use svclab_model::evidence::{Attempt, Evidence, Packet, RelayedConnection, StageEvidence};
+use svclab_model::evidence::{
+    Attempt, Evidence, KernelState, Packet, RelayedConnection, SavedRules, StageEvidence,
+    TraceEvent,
+};
 use svclab_model::plan::{Lifetime, Namespace, Probe, Stage};
 use svclab_model::protocol::profile::Phase;
 use svclab_model::protocol::{BackendHealthChange, Failure};
@@ -227,60 +231,70 @@ impl RunningLab {
         before: &HashMap<String, BTreeMap<String, i64>>,
         evidence: &mut StageEvidence,
     ) -> Result<(), Failure> {
-        let watch = &self.plan.evidence;
         for (name, before) in before {
             let after = counters::read(self.recorded_namespace(name)?, name)?;
             evidence
                 .counters
                 .insert(name.clone(), counters::diff(before, &after));
         }
-        self.read_rules(evidence).await?;
-        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
-            if watch.trace.contains(&namespace.name) {
-                let ns = self.recorded_namespace(&namespace.name)?;
-                let names = wire.names();
-                let names = names.values().map(String::as_str);
-                let values = sysctls::read(ns, namespace, names)?;
-                evidence.sysctls.insert(namespace.name.clone(), values);
-            }
-        }
-        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
-            let ns = self.recorded_namespace(&namespace.name)?;
-            let real = self.real_proxy_mode(namespace);
-            let commands = &self.plan.commands;
-            let listed = evidence.nft.get(&namespace.name).map(String::as_str);
-            let held = kernel_state::read(ns, wire, namespace, watch, real, commands, listed);
-            let held = held.await?;
-            if let Some(held) = held {
-                evidence.kernel_state.insert(namespace.name.clone(), held);
-            }
+        // Programs of one namespace print its rules while the state of others is read.
+        let events = &evidence.trace;
+        let namespaces = self.plan.namespaces.iter().zip(&self.netlinks);
+        let read = namespaces.map(|(namespace, wire)| self.read_namespace(namespace, wire, events));
+        let read = try_join_all(read).await?;
+        for (namespace, read) in self.plan.namespaces.iter().zip(read) {
+            let name = || namespace.name.clone();
+            evidence.rules.extend(read.saved);
+            evidence.nft.extend(read.nft.map(|nft| (name(), nft)));
+            evidence
+                .sysctls
+                .extend(read.sysctls.map(|values| (name(), values)));
+            evidence
+                .kernel_state
+                .extend(read.state.map(|state| (name(), state)));
         }
         Ok(())
     }
 
-    /// Reads the rules of the namespaces whose rules the plan requests.
-    async fn read_rules(&self, evidence: &mut StageEvidence) -> Result<(), Failure> {
-        let events = &evidence.trace;
-        let requested = self.plan.evidence.rules.iter();
-        let is_traced = |namespace: &Namespace| self.plan.evidence.trace.contains(&namespace.name);
-        let read =
-            requested
-                .filter_map(|name| self.plan.namespace(name))
-                .map(|namespace| async move {
-                    let ns = self.recorded_namespace(&namespace.name)?;
-                    let saved = saved_rules::read_iptables(ns, namespace, events).await?;
-                    let mut native =
-                        saved_rules::read_nft(ns, &namespace.name, events, &saved).await;
-                    if native.is_none() && is_traced(namespace) {
-                        native = saved_rules::read_foreign_tables(ns, namespace).await;
-                    }
-                    Ok::<_, Failure>((saved, native.map(|own| (namespace.name.clone(), own))))
-                });
-        let (saved, native): (Vec<_>, Vec<_>) = try_join_all(read).await?.into_iter().unzip();
-        evidence.rules = saved.into_iter().flatten().collect();
-        evidence.nft = native.into_iter().flatten().collect();
-        Ok(())
+    /// Reads what the plan requests of a namespace.
+    async fn read_namespace(
+        &self,
+        namespace: &Namespace,
+        wire: &NamespaceNetlink,
+        events: &[TraceEvent],
+    ) -> Result<NamespaceState, Failure> {
+        let (watch, name) = (&self.plan.evidence, &namespace.name);
+        let ns = self.recorded_namespace(name)?;
+        let is_traced = watch.trace.contains(name);
+        let mut result = NamespaceState::default();
+        if watch.rules.contains(name) {
+            result.saved = saved_rules::read_iptables(ns, namespace, events).await?;
+            result.nft = saved_rules::read_nft(ns, name, events, &result.saved).await;
+            if result.nft.is_none() && is_traced {
+                result.nft = saved_rules::read_foreign_tables(ns, namespace).await;
+            }
+        }
+        if is_traced {
+            let names = wire.names();
+            let names = names.values().map(String::as_str);
+            result.sysctls = Some(sysctls::read(ns, namespace, names)?);
+        }
+        let real = self.real_proxy_mode(namespace);
+        let (commands, listed) = (&self.plan.commands, result.nft.as_deref());
+        let state = kernel_state::read(ns, wire, namespace, watch, real, commands, listed);
+        result.state = state.await?;
+        Ok(result)
     }
+}
+
+/// State of a namespace after its probes, as far as the plan requests it.
+#[derive(Default)]
+struct NamespaceState {
+    saved: Vec<SavedRules>,
+    /// Output of `nft list ruleset`.
+    nft: Option<String>,
+    sysctls: Option<BTreeMap<String, String>>,
+    state: Option<KernelState>,
 }
 
 /// Checks that unanswered attempts result from the lab and not from a busy host.

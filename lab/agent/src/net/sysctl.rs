@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -12,6 +12,9 @@ use crate::runtime::failure;
 use svclab_diagnostic::shortage;
 use svclab_model::plan::Sysctl;
 use svclab_model::protocol::{Failure, FailureKind, SYSCTL};
+
+/// Size in bytes of the first read of a value, which covers all but long lists of ports.
+const VALUE_BYTES: usize = 1024;
 
 /// Writes sysctls in order. A failure does not stop the remaining writes, so that the error names
 /// all rejected sysctls.
@@ -110,10 +113,7 @@ pub(crate) fn write_first(ns: &NetNs, name: &str, settings: &[&Sysctl]) -> Resul
 /// Whether a sysctl of the calling thread's namespace has the planned value, or is optional and does
 /// not exist.
 fn has_value(setting: &Sysctl) -> bool {
-    let Some(path) = sysctl_path(&setting.key) else {
-        return false;
-    };
-    match fs::read_to_string(path) {
+    match read_value(&setting.key) {
         Ok(value) => value
             .split_whitespace()
             .eq(setting.value.split_whitespace()),
@@ -212,22 +212,47 @@ fn split_conf_key(key: &str) -> Option<(&str, &str, &str)> {
 /// Returns the path of a sysctl. As in `sysctl`, dots separate parts, and a slash replaces a dot
 /// within a part, so that `net.ipv4.conf.flannel/1.rp_filter` is found.
 pub(crate) fn sysctl_path(key: &str) -> Option<PathBuf> {
-    if !key.starts_with("net.")
-        || key
-            .split('.')
-            .any(|part| part.is_empty() || part.replace('/', ".").starts_with('.'))
-    {
+    const ROOT: &str = "/proc/sys/";
+    let mut parts = key.split('.');
+    let is_invalid = |part: &str| part.is_empty() || part.starts_with('/');
+    if !key.starts_with("net.") || parts.any(is_invalid) {
         return None;
     }
-    let swapped: String = key
-        .chars()
-        .map(|letter| match letter {
-            '.' => '/',
-            '/' => '.',
-            character => character,
-        })
-        .collect();
-    Some(PathBuf::from("/proc/sys").join(swapped))
+    let mut path = String::with_capacity(ROOT.len() + key.len());
+    path.push_str(ROOT);
+    path.extend(key.chars().map(|letter| match letter {
+        '.' => '/',
+        '/' => '.',
+        character => character,
+    }));
+    Some(path.into())
+}
+
+/// Returns the value of a sysctl in the namespace of the calling thread, without the final line
+/// break.
+///
+/// # Errors
+///
+/// When the sysctl is not under `net.`, or cannot be read, as when this kernel lacks it.
+pub(crate) fn read_value(key: &str) -> io::Result<String> {
+    let path = sysctl_path(key).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut file = File::open(path)?;
+    let mut value = vec![0; VALUE_BYTES];
+    let mut length = 0;
+    // The kernel returns the whole value if the buffer is large enough (Linux v6.12,
+    // `kernel/sysctl.c`, `do_proc_dointvec` and `proc_do_large_bitmap`), so that one read is enough.
+    loop {
+        let read = file.read(&mut value[length..])?;
+        length += read;
+        if read == 0 || length < value.len() {
+            break;
+        }
+        value.resize(2 * value.len(), 0);
+    }
+    value.truncate(length);
+    let mut value = String::from_utf8(value).map_err(io::Error::other)?;
+    value.truncate(value.trim_end_matches('\n').len());
+    Ok(value)
 }
 
 fn cannot_set(name: &str, setting: &Sysctl, why: &str, fault: FailureKind) -> Failure {

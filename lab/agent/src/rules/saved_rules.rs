@@ -5,7 +5,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 
+use crate::net::netfilter::attributes::ReceivedAttributes;
+use crate::net::netfilter::nfnetlink;
 use crate::net::netns::NetNs;
 use crate::program;
 use crate::rules;
@@ -15,6 +18,16 @@ use svclab_model::plan::{Backend, Namespace};
 use svclab_model::protocol::Failure;
 use svclab_model::tools::iptables_program;
 use svclab_ruleset::iptables::script::Table;
+
+/// Request for a dump of the tables of `nf_tables`, and the attribute with a table's name (Linux
+/// v6.12, `include/uapi/linux/netfilter/nf_tables.h`).
+const GET_TABLE: u16 = 0x0a00 | 1;
+const TABLE_NAME: u16 = 1;
+
+/// Families of tables: `NFPROTO_IPV4`, `NFPROTO_IPV6` and `NFPROTO_NETDEV`.
+const IPV4: u8 = 2;
+const IPV6: u8 = 10;
+const NETDEV: u8 = 5;
 
 /// Returns the rules of both iptables backends.
 ///
@@ -136,25 +149,24 @@ pub(crate) async fn read_foreign_tables(ns: &NetNs, plan: &Namespace) -> Option<
     if plan.iptables.is_none() && plan.nft.is_empty() {
         return None;
     }
-    // `nft` v1.0.6 reads all rules of the kernel to list tables, but not to list chains
-    // (`evaluate_cache_list` in `src/cache.c`).
-    let chains: &[&str] = if plan.nft.is_empty() {
-        &["list", "chains"]
-    } else {
-        &["list", "chains", "netdev"]
-    };
-    let chains = list_nft(ns, &plan.name, chains).await?;
-    let mut tables = chains.lines().filter_map(table_name);
-    tables.find(|(family, name)| {
-        !(matches!(*family, "ip" | "ip6") && Table::from_name(name).is_some())
+    let tables = table_names(ns).ok()?;
+    tables.iter().find(|(family, name)| {
+        let is_iptables = matches!(*family, IPV4 | IPV6) && Table::from_name(name).is_some();
+        !is_iptables && (plan.nft.is_empty() || *family == NETDEV)
     })?;
     list_nft(ns, &plan.name, &["-a", "list", "ruleset"]).await
 }
 
-/// Returns the family and name of a table from the first line of its listing.
-fn table_name(line: &str) -> Option<(&str, &str)> {
-    let name = line.strip_prefix("table ")?.strip_suffix(" {")?;
-    name.split_once(' ')
+/// Returns the family and name of each table of `nf_tables`.
+fn table_names(ns: &NetNs) -> io::Result<Vec<(u8, String)>> {
+    let mut tables = Vec::new();
+    ns.enter(|| {
+        nfnetlink::dump(GET_TABLE, |message| {
+            let name = ReceivedAttributes(message.attributes).text(TABLE_NAME);
+            tables.extend(name.map(|name| (message.family, name.to_owned())));
+        })
+    })??;
+    Ok(tables)
 }
 
 async fn list_nft(ns: &NetNs, name: &str, arguments: &[&str]) -> Option<String> {

@@ -12,7 +12,7 @@ use crate::net::netns::NetNs;
 use crate::program;
 use crate::runtime::failure;
 use crate::runtime::process_clock::ClockGuard;
-use crate::watch::network::{read_links, read_network};
+use crate::watch::network::{LinkNames, read_links, read_network};
 use svclab_model::evidence::{KernelState, LinkState};
 use svclab_model::plan::Mode;
 use svclab_model::plan::{EvidenceRequest, Namespace, NodeCommand};
@@ -68,15 +68,17 @@ pub(crate) async fn read(
     if ipvs && (balances || !plan.ipvs.is_empty() || is_used("ipvsadm")) {
         state.ipvs = ipvs::read::read_virtual_servers(ns, &plan.name)?;
     }
-    if links {
-        state.links = read_current_links(ns, netlink, &plan.name).await?;
-    }
+    let names;
+    (state.links, names) = if links {
+        read_current_links(ns, netlink, &plan.name).await?
+    } else if network {
+        let found = read_links(&netlink.handle).await;
+        found.in_step(&plan.name, "read the interfaces")?
+    } else {
+        Default::default()
+    };
     if network {
-        if !links {
-            let found = read_links(&netlink.handle).await;
-            state.links = found.in_step(&plan.name, "read the interfaces")?;
-        }
-        let found = read_network(&netlink.handle).await;
+        let found = read_network(&netlink.handle, &names).await;
         state.network = Some(found.in_step(&plan.name, "read the routes")?);
     }
     Ok(Some(state))
@@ -87,20 +89,20 @@ pub(crate) async fn read_sets(ns: &NetNs, name: &str) -> Result<String, Failure>
     run_program(ns, name, "ipset", &["save"]).await
 }
 
-/// Returns the interfaces. Waits at most [`LINK_STATE_TIMEOUT`] for the kernel to update their state.
+/// Returns the interfaces and their names. Waits at most [`LINK_STATE_TIMEOUT`] for the kernel to update their state.
 async fn read_current_links(
     ns: &NetNs,
     netlink: &NamespaceNetlink,
     name: &str,
-) -> Result<Vec<LinkState>, Failure> {
+) -> Result<(Vec<LinkState>, LinkNames), Failure> {
     let step = "read the interfaces";
     let running = ClockGuard::start();
     let deadline = running.ran() + LINK_STATE_TIMEOUT;
     let mut changes = None;
     loop {
-        let links = read_links(&netlink.handle).await.in_step(name, step)?;
+        let (links, names) = read_links(&netlink.handle).await.in_step(name, step)?;
         if links.iter().all(is_state_current) || running.ran() >= deadline {
-            return Ok(links);
+            return Ok((links, names));
         }
         LinkChanges::wait(&mut changes, ns, name).await?;
         for link in links.iter().filter(|link| !is_state_current(link)) {

@@ -9,7 +9,7 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::AddressAttribute;
 use netlink_packet_route::link::{
     BridgePortState, InfoBridge, InfoBridgePort, InfoData, InfoPortData, InfoVxlan, LinkAttribute,
-    LinkInfo, LinkMessage,
+    LinkExtentMask, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
@@ -31,8 +31,13 @@ use svclab_model::plan::{
     RoutingRule,
 };
 
-/// Reads the interfaces of a namespace, with their addresses.
-pub(super) async fn read_links(handle: &Handle) -> Result<Vec<LinkState>, rtnetlink::Error> {
+/// Names of a namespace's interfaces, by index.
+pub(super) type LinkNames = HashMap<u32, String>;
+
+/// Reads the interfaces of a namespace, with their addresses. Also returns their names.
+pub(super) async fn read_links(
+    handle: &Handle,
+) -> Result<(Vec<LinkState>, LinkNames), rtnetlink::Error> {
     let mut addresses: BTreeMap<u32, Vec<IpNetwork>> = BTreeMap::new();
     let mut responses = handle.address().get().execute();
     while let Some(message) = responses.try_next().await? {
@@ -55,7 +60,10 @@ pub(super) async fn read_links(handle: &Handle) -> Result<Vec<LinkState>, rtnetl
                 .push(address);
         }
     }
-    let messages: Vec<LinkMessage> = handle.link().get().execute().try_collect().await?;
+    // Statistics are most of the kernel's answer.
+    let request = handle.link().get();
+    let request = request.set_filter_mask(AddressFamily::Unspec, vec![LinkExtentMask::SkipStats]);
+    let messages: Vec<LinkMessage> = request.execute().try_collect().await?;
     let names = link_names(&messages);
     let links = messages.iter().filter_map(|message| {
         let index = message.header.index;
@@ -63,10 +71,11 @@ pub(super) async fn read_links(handle: &Handle) -> Result<Vec<LinkState>, rtnetl
         link.addresses = addresses.remove(&index).unwrap_or_default();
         Some(link)
     });
-    Ok(links.collect())
+    let links = links.collect();
+    Ok((links, names))
 }
 
-fn link_names(messages: &[LinkMessage]) -> HashMap<u32, String> {
+fn link_names(messages: &[LinkMessage]) -> LinkNames {
     let names = messages.iter().filter_map(|message| {
         let name = message.attributes.iter().find_map(|each| match each {
             LinkAttribute::IfName(name) => Some(name.clone()),
@@ -78,7 +87,7 @@ fn link_names(messages: &[LinkMessage]) -> HashMap<u32, String> {
 }
 
 /// Converts an interface, without its addresses.
-fn link_state(message: &LinkMessage, names: &HashMap<u32, String>) -> Option<LinkState> {
+fn link_state(message: &LinkMessage, names: &LinkNames) -> Option<LinkState> {
     let mut link = LinkState {
         name: names.get(&message.header.index)?.clone(),
         flags: message.header.flags.bits(),
@@ -150,14 +159,15 @@ fn mac(bytes: &[u8]) -> Option<Mac> {
     bytes.try_into().ok().map(Mac)
 }
 
-/// Reads the routing state of a namespace.
-pub(super) async fn read_network(handle: &Handle) -> Result<NetworkState, rtnetlink::Error> {
-    let messages: Vec<LinkMessage> = handle.link().get().execute().try_collect().await?;
-    let names = link_names(&messages);
+/// Reads the routing state of a namespace, whose interfaces have `names`.
+pub(super) async fn read_network(
+    handle: &Handle,
+    names: &LinkNames,
+) -> Result<NetworkState, rtnetlink::Error> {
     let mut state = NetworkState::default();
     let mut responses = handle.route().get(RouteMessage::default()).execute();
     while let Some(message) = responses.try_next().await? {
-        add_route(&mut state, &message, &names);
+        add_route(&mut state, &message, names);
     }
     for version in [IpVersion::V4, IpVersion::V6] {
         let mut responses = handle.rule().get(version).execute();
@@ -167,22 +177,22 @@ pub(super) async fn read_network(handle: &Handle) -> Result<NetworkState, rtnetl
     }
     let mut responses = handle.neighbours().get().execute();
     while let Some(message) = responses.try_next().await? {
-        state.neighbours.extend(neighbour(&message, &names));
+        state.neighbours.extend(neighbour(&message, names));
     }
     let request = handle.neighbours().get();
     let request = request.set_address_family(AddressFamily::Bridge);
     let mut responses = request.execute();
     while let Some(message) = responses.try_next().await? {
-        state.forwarding.extend(forwarding_entry(&message, &names));
+        state.forwarding.extend(forwarding_entry(&message, names));
     }
     let mut responses = handle.qdisc().get().execute();
     while let Some(message) = responses.try_next().await? {
-        state.queues.extend(queue(&message, &names));
+        state.queues.extend(queue(&message, names));
     }
     Ok(state)
 }
 
-fn add_route(state: &mut NetworkState, message: &RouteMessage, names: &HashMap<u32, String>) {
+fn add_route(state: &mut NetworkState, message: &RouteMessage, names: &LinkNames) {
     let kind = match message.header.kind {
         RouteType::Unicast => RouteKind::Unicast,
         RouteType::Local => RouteKind::Local,
@@ -266,7 +276,7 @@ fn other_table(table: u32) -> Option<u32> {
     (table != u32::from(RouteHeader::RT_TABLE_MAIN)).then_some(table)
 }
 
-fn next_hop(hop: &RouteNextHop, names: &HashMap<u32, String>) -> NextHop {
+fn next_hop(hop: &RouteNextHop, names: &LinkNames) -> NextHop {
     NextHop {
         via: hop.attributes.iter().find_map(|each| match each {
             RouteAttribute::Gateway(address) => ip(address),
@@ -348,7 +358,7 @@ fn routing_rule(message: &RuleMessage) -> Option<RoutingRule> {
     Some(rule)
 }
 
-fn neighbour(message: &NeighbourMessage, names: &HashMap<u32, String>) -> Option<NeighbourEntry> {
+fn neighbour(message: &NeighbourMessage, names: &LinkNames) -> Option<NeighbourEntry> {
     let address = message.attributes.iter().find_map(|each| match each {
         NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => Some(IpAddr::V4(*v4)),
         NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => Some(IpAddr::V6(*v6)),
@@ -373,10 +383,7 @@ fn hardware_address(message: &NeighbourMessage) -> Option<Mac> {
     })
 }
 
-fn forwarding_entry(
-    message: &NeighbourMessage,
-    names: &HashMap<u32, String>,
-) -> Option<ForwardingEntry> {
+fn forwarding_entry(message: &NeighbourMessage, names: &LinkNames) -> Option<ForwardingEntry> {
     let mac = hardware_address(message).filter(|mac| mac.0[0] & 1 == 0)?;
     // The family of the message is that of bridges, and not that of the address.
     let remote = message.attributes.iter().find_map(|each| match each {
@@ -398,7 +405,7 @@ fn forwarding_entry(
 
 /// Converts a queueing discipline. Those that the kernel created have no handle (Linux v6.12,
 /// `net/sched/sch_generic.c`, `attach_one_default_qdisc`).
-fn queue(message: &TcMessage, names: &HashMap<u32, String>) -> Option<Queue> {
+fn queue(message: &TcMessage, names: &LinkNames) -> Option<Queue> {
     if message.header.handle.major == 0 {
         return None;
     }

@@ -4,10 +4,9 @@
 //! `net/ipv6/ip6_output.c`, `ip6_forward`), and those that differ from the plan.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use crate::net::netns::NetNs;
-use crate::net::sysctl::sysctl_path;
+use crate::net::sysctl;
 use crate::runtime::failure;
 use svclab_model::evidence::KERNEL_DEFAULTS;
 use svclab_model::plan::Namespace;
@@ -31,8 +30,8 @@ pub(crate) fn read<'n>(
     interfaces: impl Iterator<Item = &'n str>,
 ) -> Result<BTreeMap<String, String>, Failure> {
     let read_value = |key: &str| {
-        let value = fs::read_to_string(sysctl_path(key)?).ok()?;
         // The kernel separates several values with tabs.
+        let value = sysctl::read_value(key).ok()?;
         Some(value.split_whitespace().collect::<Vec<_>>().join(" "))
     };
     let read = || {
@@ -54,6 +53,9 @@ pub(crate) fn read<'n>(
             .map(|sysctl| (&*sysctl.key, &*sysctl.value))
             .collect();
         for (key, planned) in planned {
+            if values.contains_key(key) {
+                continue;
+            }
             let differing = read_value(key).filter(|value| value != planned);
             values.extend(differing.map(|value| (key.to_owned(), value)));
         }
