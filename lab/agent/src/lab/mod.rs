@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 
 use crate::net::attach_point::AttachPoint;
@@ -79,20 +79,11 @@ impl RunningLab {
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<Self, Failure> {
         let timestamps = TimestampGuard::enable();
-        begin(step, "create its namespaces").await;
-        let (built, loads) = build::create_namespaces(&plan, stays_running)?;
-        begin(step, "create its interfaces").await;
-        build::connect(&plan, &built).await?;
-        begin(step, "add its routes and neighbours").await;
-        build::add_routes(&plan, &built)?;
-        begin(step, "load its rules").await;
-        let mut phases = Phases::begin(Phase::Rules);
-        let loads = loads.into_iter().map(rules::load);
-        let loaders: Vec<Loaders> = stream::iter(loads)
-            .buffered(rules::MAX_PARALLEL)
-            .try_collect()
-            .await?;
-        let loaders = loaders.into_iter().flatten().collect();
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let (built, loaders) = tokio::try_join!(
+            build::build(&plan, stays_running, step, sender),
+            rules::load_all(receiver)
+        )?;
         let (namespaces, wires): (Vec<NetNs>, Vec<NamespaceNetlink>) = built.into_iter().unzip();
         let namespaces: HashMap<String, NetNs> = plan
             .namespaces
@@ -101,7 +92,7 @@ impl RunningLab {
             .zip(namespaces)
             .collect();
         begin(step, "start its servers").await;
-        phases.enter(Phase::Servers);
+        let phases = Phases::begin(Phase::Servers);
         let servers = plan
             .servers
             .iter()

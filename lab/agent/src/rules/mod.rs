@@ -8,6 +8,10 @@ pub(crate) mod saved_rules;
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::num::NonZero;
+
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::net::netns::NetNs;
 use crate::program;
@@ -20,9 +24,9 @@ use svclab_model::tools::iptables_program;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::nft::Ruleset;
 
-/// Maximum number of programs that wait without input, and of namespaces that are loaded in
-/// parallel. Each program uses memory, which is scarce in a guest.
-pub(crate) const MAX_PARALLEL: usize = 16;
+/// Maximum number of programs that wait without input. Each program uses memory, which is scarce in
+/// a guest.
+pub(crate) const MAX_WAITING: usize = 16;
 
 /// Program that loads nftables tables. It is not kept running, because it reads its input to the
 /// end.
@@ -120,12 +124,48 @@ pub(crate) fn prepare<'a>(
     })
 }
 
-/// Loads all rules and sets. Returns the programs that wait for more input.
+/// Words with which nftables tables refer to interfaces that must exist: hooks and flow tables have
+/// devices, and `nft` replaces the interfaces of some matches and sets by their indexes (nftables
+/// v1.0.6, `src/meta.c`, `ifindex_type_parse`).
+const INTERFACE_WORDS: [&str; 6] = ["device", "devices", "iif", "oif", "sdif", "iface_index"];
+
+/// Whether rules of the namespace refer to interfaces that must exist.
+pub(crate) fn need_interfaces(namespace: &Namespace) -> bool {
+    let text = namespace.nft.text();
+    let ends_word =
+        |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
+    INTERFACE_WORDS.iter().any(|word| {
+        let mut found = text.match_indices(word);
+        found.any(|(at, word)| ends_word(&text[at + word.len()..]))
+    })
+}
+
+/// Returns the maximum number of namespaces that are loaded in parallel: enough to use all
+/// processors, but few enough to leave this process, which makes interfaces meanwhile, its share.
+fn max_parallel_loads() -> usize {
+    std::thread::available_parallelism().map_or(2, NonZero::get) + 1
+}
+
+/// Loads the rules and sets of namespaces as they arrive, those of several namespaces in parallel.
+/// Returns the programs that wait for more input.
 ///
 /// # Errors
 ///
 /// When a program rejects a line. The failure contains the line and the program's message.
-pub(crate) async fn load(pending: PendingLoad<'_>) -> Result<Loaders, Failure> {
+pub(crate) async fn load_all(
+    mut pending: UnboundedReceiver<PendingLoad<'_>>,
+) -> Result<Loaders, Failure> {
+    let pending = stream::poll_fn(|context| pending.poll_recv(context));
+    let loaders: Vec<Loaders> = pending
+        .map(load)
+        .buffered(max_parallel_loads())
+        .try_collect()
+        .await?;
+    Ok(loaders.into_iter().flatten().collect())
+}
+
+/// Loads the rules and sets of a namespace.
+async fn load(pending: PendingLoad<'_>) -> Result<Loaders, Failure> {
     let mut loaders = Loaders::new();
     for (program, input, process) in pending.loads {
         let process = match process {
@@ -271,4 +311,26 @@ pub(crate) fn table_names(input: &str) -> impl Iterator<Item = &str> {
         .lines()
         .filter_map(|line| line.strip_prefix('*'))
         .map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nft_tables_that_refer_to_interfaces_wait_for_them() {
+        let needs = |rule: &str| {
+            need_interfaces(&Namespace {
+                nft: Input::from_text(format!("table ip t {{\n chain c {{\n  {rule}\n }}\n}}\n")),
+                ..Namespace::default()
+            })
+        };
+        assert!(needs("iif \"lo\" accept"));
+        assert!(needs("meta oif eth0 drop"));
+        assert!(needs(
+            "type filter hook ingress device \"eth0\" priority 0; policy accept;"
+        ));
+        assert!(!needs("iifname \"eth0\" accept"));
+        assert!(!needs("oifname vmap { \"eth0\" : accept }"));
+    }
 }

@@ -15,6 +15,7 @@ use nix::errno::Errno;
 use rtnetlink::{
     LinkBridge, LinkBridgePort, LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVxlan,
 };
+use tokio::task::yield_now;
 
 use super::batch::{Batch, CREATE};
 use super::{LOOPBACK, NamespaceNetlink, StepResult as _, errno, set_up, step_failure};
@@ -205,7 +206,7 @@ fn state_message(index: u32, forwarding: bool) -> LinkMessage {
 /// # Errors
 ///
 /// When the kernel rejects an interface, or the plan contains only one end of a veth pair.
-pub(crate) fn make_links(
+pub(crate) async fn make_links(
     namespaces: &[(NetNs, NamespaceNetlink)],
     plans: &[Namespace],
 ) -> Result<(), Failure> {
@@ -278,6 +279,7 @@ pub(crate) fn make_links(
             });
         }
         batch.send()?;
+        yield_now().await;
     }
     Ok(())
 }
