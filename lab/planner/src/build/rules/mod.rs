@@ -6,7 +6,12 @@ pub(crate) mod regenerate;
 pub(crate) mod restart_flannel;
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::net::IpAddr;
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
 
 use ipnetwork::IpNetwork;
 
@@ -17,7 +22,7 @@ use svclab_rules::kube_proxy::history::NFT_INTERFACES_BY_NAME;
 use svclab_rules::kube_proxy::{
     self, DetectLocalMode, Family, IpvsRules, KubeProxy, Mode, Objects,
 };
-use svclab_rules::{calico, docker, flannel, ip_masq_agent, kubelet};
+use svclab_rules::{calico, docker, flannel, ip_masq_agent, kubelet, objects};
 use svclab_ruleset::input::Input;
 use svclab_ruleset::ipset::IpsetScript;
 use svclab_ruleset::ipset::saved::{self, Sets};
@@ -34,19 +39,61 @@ use crate::build::topology::interface_name;
 /// Prefix of the chains in the underlay that check the source addresses of a node's packets.
 pub const SOURCE_CHECK: &str = "SOURCE-";
 
-/// Builds the rules of all nodes and of the fabric.
+/// Number of nodes, multiplied by services, for which a thread is worth its start.
+const MIN_WORK: usize = 2000;
+
+/// Builds the rules of all nodes and of the fabric, those of several namespaces in parallel.
 pub fn build(
     namespaces: &mut [Namespace],
     cluster: &Cluster,
     balancer_objects: &BalancerObjects,
     problems: &mut Vec<Problem>,
 ) {
-    let core_nodes: Vec<_> = cluster
-        .nodes
-        .iter()
-        .map(|node| node.object.clone())
-        .collect();
-    for namespace in namespaces {
+    let nodes = cluster.nodes.iter();
+    let builder = RulesBuilder {
+        cluster,
+        balancer_objects,
+        core_nodes: nodes.map(|node| node.object.clone()).collect(),
+    };
+    let workers = thread::available_parallelism().map_or(1, NonZero::get);
+    let workers = workers.min(cluster.nodes.len() * cluster.services.len() / MIN_WORK);
+    let queue = Mutex::new(namespaces.iter_mut().enumerate());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        let built = iter::from_fn(next);
+        let built = built.map(|(index, namespace)| (index, builder.build_namespace(namespace)));
+        built.collect::<Vec<_>>()
+    };
+    let mut found = if workers < 2 {
+        work()
+    } else {
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            let built = workers.into_iter().map(ScopedJoinHandle::join);
+            let built = built.map(|built| built.unwrap_or_else(|panic| resume_unwind(panic)));
+            built.flatten().collect()
+        })
+    };
+    found.sort_by_key(|(index, _)| *index);
+    problems.extend(found.into_iter().flat_map(|(_, problems)| problems));
+}
+
+/// Builder of the rules of the namespaces of a cluster.
+struct RulesBuilder<'a> {
+    cluster: &'a Cluster,
+    balancer_objects: &'a BalancerObjects,
+    core_nodes: Vec<objects::Node>,
+}
+
+impl RulesBuilder<'_> {
+    /// Builds the rules of a namespace. Returns the problems.
+    fn build_namespace(&self, namespace: &mut Namespace) -> Vec<Problem> {
+        let Self {
+            cluster,
+            balancer_objects,
+            core_nodes,
+        } = self;
+        let mut problems = Vec::new();
         if [FABRIC, INTERNET].contains(&namespace.name.as_str()) {
             let (mut v4, mut v6) = if namespace.name == FABRIC {
                 source_check_rules(cluster)
@@ -78,7 +125,7 @@ pub fn build(
                 .collect();
             let objects = Objects {
                 node: &node.name,
-                nodes: &core_nodes,
+                nodes: core_nodes,
                 services: &cluster.services,
                 endpoint_slices: &cluster.slices,
                 service_cidrs: &cluster.service_cidrs,
@@ -88,7 +135,7 @@ pub fn build(
                 cluster,
                 node,
                 objects,
-                problems: &mut *problems,
+                problems: &mut problems,
                 links: namespace
                     .links
                     .iter()
@@ -136,6 +183,7 @@ pub fn build(
                 to_iptables(cluster, v4, v6)
             };
         }
+        problems
     }
 }
 
