@@ -54,7 +54,7 @@ fn main() {
     let case = prepare_case(CASE);
     let agent = bench.start();
     let cases: Vec<Measurement> = (0..CASES).map(|_| bench.case(&agent, &case)).collect();
-    add_row(&mut table, "a warm case without a wait", &cases, 0.15);
+    add_row(&mut table, "a warm case without a wait", &cases, 0.25);
     let guest_memory = describe_memory(agent.process().expect("a guest is a process"));
     drop(agent);
     // Printed before the run of all labs, which can fail.
@@ -64,7 +64,7 @@ fn main() {
     let runs = [bench.run_all_labs(), bench.run_all_labs()];
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(HEADER);
-    add_row(&mut table, "all labs, warm, by `svclab run`", &runs, 15.0);
+    add_row(&mut table, "all labs, warm, by `svclab run`", &runs, 40.0);
     println!("{table}");
 }
 
