@@ -74,7 +74,7 @@ metadata: {{name: growth}}
 spec:
   about: A large cluster.
   iptables: {}
-  kubeProxy: {{version: v1.36, mode: {}, clusterCIDR: 10.128.0.0/9}}
+  kubeProxy: {{version: v1.36, mode: {}, clusterCIDR: 10.128.0.0/9, accounting: false}}
   fabric: {{type: switched}}
   probes:
     first: {{from: pod/default/pod-0, to: 'service/default/service-0:80'}}
