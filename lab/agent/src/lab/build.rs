@@ -66,7 +66,7 @@ async fn create_namespaces<'p>(
         // Rules refer to these objects.
         accounting::create(&ns, &namespace.name, &namespace.accounting)?;
         phases.enter(Phase::ProgramStarts);
-        let queue_is_full = started >= rules::MAX_WAITING;
+        let queue_is_full = started >= rules::MAX_PARALLEL;
         let loads = rules::prepare(&ns, namespace, stays_running, queue_is_full)?;
         started += loads.count_waiting();
         if rules::need_interfaces(namespace) {

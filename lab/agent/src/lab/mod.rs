@@ -80,10 +80,12 @@ impl RunningLab {
     ) -> Result<Self, Failure> {
         let timestamps = TimestampGuard::enable();
         let (sender, receiver) = mpsc::unbounded_channel();
-        let (built, loaders) = tokio::try_join!(
-            build::build(&plan, stays_running, step, sender),
-            rules::load_all(receiver)
-        )?;
+        let connected = async {
+            let built = build::build(&plan, stays_running, step, sender).await?;
+            Ok((built, Phases::begin(Phase::Rules)))
+        };
+        let ((built, mut phases), loaders) =
+            tokio::try_join!(connected, rules::load_all(receiver))?;
         let (namespaces, wires): (Vec<NetNs>, Vec<NamespaceNetlink>) = built.into_iter().unzip();
         let namespaces: HashMap<String, NetNs> = plan
             .namespaces
@@ -92,7 +94,7 @@ impl RunningLab {
             .zip(namespaces)
             .collect();
         begin(step, "start its servers").await;
-        let phases = Phases::begin(Phase::Servers);
+        phases.enter(Phase::Servers);
         let servers = plan
             .servers
             .iter()

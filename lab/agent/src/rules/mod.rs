@@ -24,9 +24,9 @@ use svclab_model::tools::iptables_program;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::nft::Ruleset;
 
-/// Maximum number of programs that wait without input. Each program uses memory, which is scarce in
-/// a guest.
-pub(crate) const MAX_WAITING: usize = 16;
+/// Maximum number of programs that wait without input, and of namespaces that are loaded in
+/// parallel. Each program uses memory, which is scarce in a guest.
+pub(crate) const MAX_PARALLEL: usize = 16;
 
 /// Program that loads nftables tables. It is not kept running, because it reads its input to the
 /// end.
@@ -140,10 +140,11 @@ pub(crate) fn need_interfaces(namespace: &Namespace) -> bool {
     })
 }
 
-/// Returns the maximum number of namespaces that are loaded in parallel: enough to use all
-/// processors, but few enough to leave this process, which makes interfaces meanwhile, its share.
-fn max_parallel_loads() -> usize {
-    std::thread::available_parallelism().map_or(2, NonZero::get) + 1
+/// Returns the number of namespaces that are loaded in parallel: enough to use all processors, but
+/// few enough to leave this process, which creates interfaces meanwhile, its share.
+fn parallel_loads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    MAX_PARALLEL.min(processors + 1)
 }
 
 /// Loads the rules and sets of namespaces as they arrive, those of several namespaces in parallel.
@@ -158,7 +159,7 @@ pub(crate) async fn load_all(
     let pending = stream::poll_fn(|context| pending.poll_recv(context));
     let loaders: Vec<Loaders> = pending
         .map(load)
-        .buffered(max_parallel_loads())
+        .buffered(parallel_loads())
         .try_collect()
         .await?;
     Ok(loaders.into_iter().flatten().collect())

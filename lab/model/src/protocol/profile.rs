@@ -25,9 +25,9 @@ pub enum Phase {
     Carrier,
     /// Adds routes, routing rules and neighbours.
     Routes,
-    /// Adds virtual servers and accounting objects.
+    /// Adds virtual servers.
     Ipvs,
-    /// Loads sets and rules.
+    /// Waits for sets and rules, which are loaded while the phases before this one run.
     Rules,
     /// Starts servers.
     Servers,
