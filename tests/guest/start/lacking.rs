@@ -139,13 +139,20 @@ fn run_guest_apt_without_lists_is_refused() {
     assert_output_snapshot!(run_expecting(&cache, path.path(), 3), &cache);
 }
 
+/// Returns a script that prints kernel packages of Debian and Ubuntu like `apt-cache show`.
+fn show_kernels(releases: [&str; 2]) -> String {
+    let shown = releases
+        .map(|release| format!("echo Package: linux-image-{release}; echo Version: 1; echo;"));
+    shown.concat()
+}
+
 #[test]
 fn run_guest_without_network_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let cache = directory.path().join("cache");
-    let list = "case $1 in pkgnames) echo linux-image-6.12.9+deb12-cloud-amd64; echo linux-image-6.12.9-9-generic;; *) echo 'Version: 6.12.9-1';; esac";
+    let list = show_kernels(["6.12.9+deb12-cloud-amd64", "6.12.9-9-generic"]);
     let offline = "echo 'E: Failed to fetch: Temporary failure resolving' >&2; exit 100";
-    let path = program_directory(&[QEMU], &[("apt-cache", list), ("apt-get", offline)]);
+    let path = program_directory(&[QEMU], &[("apt-cache", &list), ("apt-get", offline)]);
     assert_output_snapshot!(run_expecting(&cache, path.path(), 3), &cache);
 }
 
@@ -153,9 +160,8 @@ fn run_guest_without_network_is_refused() {
 fn run_guest_series_unknown_to_apt_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let cache = directory.path().join("cache");
-    let list =
-        "echo linux-image-5.10.1-cloud-amd64; echo linux-image-5.10.1-9-generic; echo Version: 1";
-    let path = program_directory(&[QEMU], &[("apt-cache", list)]);
+    let list = show_kernels(["5.10.1-cloud-amd64", "5.10.1-9-generic"]);
+    let path = program_directory(&[QEMU], &[("apt-cache", &list)]);
     assert_output_snapshot!(run_expecting(&cache, path.path(), 3), &cache);
 }
 

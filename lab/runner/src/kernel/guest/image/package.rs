@@ -29,6 +29,9 @@ struct Flavour {
     modules: &'static [&'static str],
 }
 
+/// Prefix of the names of kernel packages.
+const IMAGE: &str = "linux-image-";
+
 const DEBIAN: Flavour = Flavour {
     ending: "-cloud-amd64",
     modules: &[],
@@ -55,23 +58,18 @@ pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
             "svclab supports the kernel packages of Debian and Ubuntu only",
         ));
     };
-    let listed = match run("apt-cache", &["pkgnames", "linux-image-"], Path::new("/")).await {
-        Ok(listed) => listed,
+    // One call, because apt may read all package lists for each.
+    let pattern = format!("{IMAGE}[0-9]*{}", flavour.ending);
+    let arguments = ["show", "--no-all-versions", &pattern];
+    let shown = match run("apt-cache", &arguments, Path::new("/")).await {
+        Ok(shown) => shown,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(none("this machine has no apt"));
         }
         Err(error) => return Err(none(&format!("cannot start apt-cache: {error}"))),
     };
-    let mut found: Vec<Package> = Vec::new();
-    for release in releases(&lossy_text(&listed.stdout), flavour) {
-        let is_known = found
-            .iter()
-            .any(|package| series(&package.release) == series(&release));
-        // A name without a version is only mentioned by other packages.
-        if !is_known && let Some(package) = find_package(release).await {
-            found.push(package);
-        }
-    }
+    let mut found = packages(&lossy_text(&shown.stdout), flavour);
+    found.dedup_by(|older, newer| series(&older.release) == series(&newer.release));
     if found.is_empty() {
         return Err(none(
             "apt lists no kernel package for guests; its package lists may be empty",
@@ -149,34 +147,32 @@ fn flavour(os_release: &str) -> Option<Flavour> {
     }
 }
 
-/// Returns the releases among package names, newest first. A name with fewer than 3 numbers is an
-/// empty package for the newest release of a series.
-fn releases(names: &str, flavour: Flavour) -> Vec<String> {
-    let mut releases: Vec<String> = names
-        .lines()
-        .filter_map(|name| name.trim().strip_prefix("linux-image-"))
-        .filter(|release| release.ends_with(flavour.ending))
-        .filter(|release| release.starts_with(|first: char| first.is_ascii_digit()))
-        .filter(|release| {
-            release
-                .split('-')
-                .next()
-                .is_some_and(|base| base.split('.').count() > 2)
+/// Returns the kernel packages that `apt-cache show` describes, newest first. A name with fewer than
+/// 3 numbers is an empty package for the newest release of a series.
+fn packages(shown: &str, flavour: Flavour) -> Vec<Package> {
+    let mut packages: Vec<Package> = shown
+        .split("\n\n")
+        .filter_map(|description| {
+            let value = |field: &str| {
+                description
+                    .lines()
+                    .find_map(|line| line.strip_prefix(field))
+            };
+            let name = value("Package: ")?.trim();
+            let release = name.strip_prefix(IMAGE)?;
+            let base = release.split('-').next()?;
+            let is_release = release.ends_with(flavour.ending)
+                && release.starts_with(|first: char| first.is_ascii_digit())
+                && base.split('.').count() > 2;
+            is_release.then_some(Package {
+                name: name.to_owned(),
+                release: release.to_owned(),
+                version: value("Version: ")?.trim().to_owned(),
+            })
         })
-        .map(str::to_owned)
         .collect();
-    releases.sort_by_key(|release| Reverse(version_numbers(release)));
-    releases.dedup();
-    releases
-}
-
-async fn find_package(release: String) -> Option<Package> {
-    let name = format!("linux-image-{release}");
-    Some(Package {
-        version: version(&name).await?,
-        name,
-        release,
-    })
+    packages.sort_by_key(|package| Reverse(version_numbers(&package.release)));
+    packages
 }
 
 /// Returns the version of a package that apt would download. `None` if apt offers none.
@@ -231,11 +227,29 @@ fn lossy_text(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    fn releases(names: &[&str], flavour: Flavour) -> Vec<String> {
+        let shown = names.iter().map(|name| {
+            format!("Package: {name}\nSource: linux\nVersion: 1\nDepends: linux-image-9.9.9\n\n")
+        });
+        let packages = packages(&shown.collect::<String>(), flavour).into_iter();
+        packages.map(|package| package.release).collect()
+    }
+
     #[test]
-    fn releases_of_names_are_sorted_newest_first() {
-        let names = "linux-image-6.1.0-9-cloud-amd64\nlinux-image-6.1.0-56-cloud-amd64\nlinux-image-6.1.0-56-cloud-amd64-dbg\nlinux-image-6.12-cloud-amd64\nlinux-image-6.12.117+deb12-cloud-amd64\nlinux-image-6.12.117+deb12-cloud-amd64-unsigned\nlinux-image-6.12.9+deb12-cloud-amd64\nlinux-image-6.1.0-56-amd64\nlinux-image-cloud-amd64\n";
+    fn packages_are_sorted_newest_first() {
+        let names = [
+            "linux-image-6.1.0-9-cloud-amd64",
+            "linux-image-6.1.0-56-cloud-amd64",
+            "linux-image-6.1.0-56-cloud-amd64-dbg",
+            "linux-image-6.12-cloud-amd64",
+            "linux-image-6.12.117+deb12-cloud-amd64",
+            "linux-image-6.12.117+deb12-cloud-amd64-unsigned",
+            "linux-image-6.12.9+deb12-cloud-amd64",
+            "linux-image-6.1.0-56-amd64",
+            "linux-image-cloud-amd64",
+        ];
         assert_eq!(
-            releases(names, DEBIAN),
+            releases(&names, DEBIAN),
             [
                 "6.12.117+deb12-cloud-amd64",
                 "6.12.9+deb12-cloud-amd64",
@@ -243,9 +257,15 @@ mod tests {
                 "6.1.0-9-cloud-amd64",
             ]
         );
-        let names = "linux-image-6.8.0-45-generic\nlinux-image-6.8.0-9-generic\nlinux-image-6.8.0-45-lowlatency\nlinux-image-generic\nlinux-image-unsigned-6.8.0-45-generic\n";
+        let names = [
+            "linux-image-6.8.0-45-generic",
+            "linux-image-6.8.0-9-generic",
+            "linux-image-6.8.0-45-lowlatency",
+            "linux-image-generic",
+            "linux-image-unsigned-6.8.0-45-generic",
+        ];
         assert_eq!(
-            releases(names, UBUNTU),
+            releases(&names, UBUNTU),
             ["6.8.0-45-generic", "6.8.0-9-generic"]
         );
     }
