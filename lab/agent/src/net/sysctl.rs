@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -12,9 +12,6 @@ use crate::runtime::failure;
 use svclab_diagnostic::shortage;
 use svclab_model::plan::Sysctl;
 use svclab_model::protocol::{Failure, FailureKind, SYSCTL};
-
-/// Size in bytes of the first read of a value, which covers all but long lists of ports.
-const VALUE_BYTES: usize = 1024;
 
 /// Writes sysctls in order. A failure does not stop the remaining writes, so that the error names
 /// all rejected sysctls.
@@ -228,31 +225,13 @@ pub(crate) fn sysctl_path(key: &str) -> Option<PathBuf> {
     Some(path.into())
 }
 
-/// Returns the value of a sysctl in the namespace of the calling thread, without the final line
-/// break.
+/// Returns the value of a sysctl in the namespace of the calling thread, with the final line break.
 ///
 /// # Errors
 ///
 /// When the sysctl is not under `net.`, or cannot be read, as when this kernel lacks it.
 pub(crate) fn read_value(key: &str) -> io::Result<String> {
-    let path = sysctl_path(key).ok_or(io::ErrorKind::InvalidInput)?;
-    let mut file = File::open(path)?;
-    let mut value = vec![0; VALUE_BYTES];
-    let mut length = 0;
-    // The kernel returns the whole value if the buffer is large enough (Linux v6.12,
-    // `kernel/sysctl.c`, `do_proc_dointvec` and `proc_do_large_bitmap`), so that one read is enough.
-    loop {
-        let read = file.read(&mut value[length..])?;
-        length += read;
-        if read == 0 || length < value.len() {
-            break;
-        }
-        value.resize(2 * value.len(), 0);
-    }
-    value.truncate(length);
-    let mut value = String::from_utf8(value).map_err(io::Error::other)?;
-    value.truncate(value.trim_end_matches('\n').len());
-    Ok(value)
+    fs::read_to_string(sysctl_path(key).ok_or(io::ErrorKind::InvalidInput)?)
 }
 
 fn cannot_set(name: &str, setting: &Sysctl, why: &str, fault: FailureKind) -> Failure {
