@@ -1,8 +1,9 @@
 //! Tests invalid input: exit code 2, file, line, caret, a suggestion, and no lab built.
 
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::support::{LAB, run, stderr, stdout, svclab, without_newest_version, write_lab};
 
@@ -238,7 +239,7 @@ fn lab_invalid_utf8_is_refused() {
 fn lab_empty_directory_selects_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lab.yaml");
-    std::fs::create_dir(&path).unwrap();
+    fs::create_dir(&path).unwrap();
     let output = run(&["run", &path.display().to_string()]);
     // A directory selects the labs in it; this one contains none.
     insta::assert_snapshot!(checked_stderr(&output, directory.path(), 4));
@@ -320,7 +321,7 @@ fn stdout_full_disk_exits_3() {
             "canal-stale-rule/stale=removed,rpFilter=0,underlay=passes",
         ],
     ] {
-        let full = std::fs::File::options()
+        let full = fs::File::options()
             .write(true)
             .open("/dev/full")
             .expect("/dev/full exists");
@@ -345,7 +346,7 @@ fn files_of_replay() -> (tempfile::TempDir, [String; 3]) {
     ]
     .map(|(name, text)| {
         let path = directory.path().join(name);
-        std::fs::write(&path, text).expect("the file can be written");
+        fs::write(&path, text).expect("the file can be written");
         path.display().to_string()
     });
     let lab = lab.display().to_string();
@@ -429,7 +430,7 @@ fn case_name_unknown_or_duplicate_axis_is_refused() {
     let (front, rest) = LAB.split_once("  axes:").expect("axes");
     let (_, objects) = rest.split_once("---\n").expect("objects");
     let plain = format!("{front}  expect: [{{call: {{connected: 1}}}}]\n---\n{objects}");
-    std::fs::write(&path, plain).expect("the file can be written");
+    fs::write(&path, plain).expect("the file can be written");
     insta::assert_snapshot!(refused(&format!("{}/a=b", path.display())));
 }
 
@@ -465,4 +466,30 @@ fn subnet_with_more_nodes_than_bridge_ports_is_refused() {
         })
         .collect();
     insta::assert_snapshot!(run_lab(text + &nodes.concat(), 2));
+}
+
+#[test]
+fn lab_many_scalar_documents_limits_errors_and_memory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("lab.yaml");
+    // 12 MB used 1.2 GB before the limit.
+    let memory_limit = 500 << 20;
+    let plan_documents = |documents: usize| {
+        fs::write(&path, "1\n--- \n".repeat(documents)).expect("the file can be written");
+        let output = Command::new("prlimit")
+            .arg(format!("--data={memory_limit}"))
+            .args([crate::SVCLAB, "plan"])
+            .arg(&path)
+            .output()
+            .expect("the command starts");
+        checked_stderr(&output, directory.path(), 2)
+    };
+    let text = plan_documents(300);
+    assert_eq!(text.matches("a document must be a map").count(), 100);
+    assert!(text.contains("and 200 more errors"), "{text}");
+    let text = plan_documents(1_700_000);
+    assert!(
+        text.contains("more than 1000000 values in one file"),
+        "{text}"
+    );
 }

@@ -2,9 +2,7 @@
 //! programs.
 
 use std::fs;
-use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::process::{Output, Stdio};
 
 use crate::fake;
@@ -335,55 +333,4 @@ fn message_to_closed_stderr_does_not_panic() {
         .status()
         .expect("svclab starts");
     assert_eq!(status.code(), Some(2));
-}
-
-#[test]
-fn lab_many_scalar_documents_limits_errors_and_memory() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("lab.yaml");
-    let run_documents = |documents: usize| {
-        fs::write(&path, "1\n--- \n".repeat(documents)).expect("the file can be written");
-        run_plan_measured(&path)
-    };
-    let (text, _) = run_documents(300);
-    assert_eq!(text.matches("a document must be a map").count(), 100);
-    assert!(text.contains("and 200 more errors"), "{text}");
-    // 12 MB used 1.2 GB before the limit.
-    let (text, kilobytes) = run_documents(1_700_000);
-    assert!(
-        text.contains("more than 1000000 values in one file"),
-        "{text}"
-    );
-    assert!(kilobytes < 500_000, "{kilobytes} KiB");
-}
-
-/// Returns the output of `plan` for a lab, and its peak memory in KiB.
-#[expect(clippy::zombie_processes, reason = "wait4 waits and measures")]
-fn run_plan_measured(path: &Path) -> (String, i64) {
-    let mut child = svclab()
-        .arg("plan")
-        .arg(path)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("svclab starts");
-    let mut text = String::new();
-    child
-        .stderr
-        .take()
-        .expect("stderr")
-        .read_to_string(&mut text)
-        .expect("text");
-    // SAFETY: only the call writes both values, and the process is a child of this process.
-    let usage = unsafe {
-        let mut usage: nix::libc::rusage = std::mem::zeroed();
-        let mut status = 0;
-        let process = nix::libc::pid_t::try_from(child.id()).expect("a process");
-        assert_eq!(
-            nix::libc::wait4(process, &raw mut status, 0, &raw mut usage),
-            process
-        );
-        usage
-    };
-    (text, usage.ru_maxrss)
 }
