@@ -320,7 +320,8 @@ impl KernelSelector {
             matches!(wanted, &KernelRequest::UserKernel { .. })
                 || guest::find_undamaged(&cache, wanted).is_some()
         };
-        if !wanted.iter().all(is_stored) {
+        if let Some(missing) = wanted.iter().find(|wanted| !is_stored(wanted)) {
+            guest::find_package(missing).await?;
             self.notify(
                 "a Linux kernel for guests is downloaded, once for each user (`svclab doctor` prints \
                  what this host lacks)",
