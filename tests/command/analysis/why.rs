@@ -159,6 +159,26 @@ fn why_healthy_dump_reports_nothing_wrong() {
 }
 
 #[test]
+fn why_unexpected_success_is_reported() {
+    let expected = "call: {connected: 1, endpoints: [web], seenSource: pod/default/client}";
+    let (directory, path) = write_lab(LAB.replace(expected, "call: {timeout: 1}"));
+    let case = format!("{}/policy=Local", path.display());
+    let output = run(&["why", "--kernel=host", &case]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stdout(&output);
+    let (_, after_heading) = text.split_once('\n').expect("a heading");
+    insta::assert_snapshot!(after_heading);
+    let output = run(&["why", "--kernel=host", "--format=json", &case]);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_matches_schema(&document, include_str!("../../schema/why.v1.json"));
+    assert_eq!(
+        document["cases"][0]["unexpected"],
+        serde_json::json!(["call"])
+    );
+    drop(directory);
+}
+
+#[test]
 fn why_dump_with_rejected_rule_needs_lenient() {
     let (labs, _directory, dump) = lab_with_dump_without("-j KUBE-SEP-");
     let rules = std::fs::read_to_string(&dump).expect("rules");

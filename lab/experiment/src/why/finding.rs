@@ -23,6 +23,8 @@ pub struct Finding {
     /// Other probes with failing connections that were not examined: the lab expects them to fail
     /// in all cases, or another probe was requested.
     pub unexamined: Vec<String>,
+    /// Probes whose connections all succeed although the case expects another result.
+    pub unexpected: Vec<String>,
     /// Replay reports of the nodes that dumps replace: what was simulated or omitted.
     pub dumps: Vec<ReplayReport>,
     /// Kinds of objects that the lab lists as not modelled.
@@ -280,12 +282,12 @@ impl Finding {
         parts.filter(|(_, item)| item.may_affect_packets())
     }
 
-    /// Whether the finding is complete: each failing probe has a fix, or nothing failed and
-    /// everything that may affect packets was built.
+    /// Whether the finding is complete: each failing probe has a fix, or nothing failed, all probes
+    /// have the expected results, and everything that may affect packets was built.
     #[must_use]
     pub fn is_conclusive(&self) -> bool {
         if self.is_healthy() {
-            self.omitted_parts().next().is_none()
+            self.unexpected.is_empty() && self.omitted_parts().next().is_none()
         } else {
             self.is_answered()
         }

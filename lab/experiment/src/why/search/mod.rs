@@ -96,6 +96,7 @@ impl<'a> Search<'a> {
                 kernel,
                 failing: Vec::new(),
                 unexamined: Vec::new(),
+                unexpected: Vec::new(),
                 dumps: request.prepared.replay_reports.clone(),
                 not_modelled: request.prepared.case.spec.not_modelled.clone(),
                 tried: Vec::new(),
@@ -125,6 +126,7 @@ impl<'a> Search<'a> {
         let incomplete = search.before.failing_probes().into_iter();
         let unexamined = incomplete.filter(|probe| !search.is_examined(probe));
         search.finding.unexamined = unexamined.map(str::to_owned).collect();
+        search.finding.unexpected = search.unexpected_successes(&evidence);
         if !search.finding.is_healthy() {
             let frozen = Box::pin(search.freeze()).await;
             search.components = ComponentState::new(request);
@@ -314,6 +316,23 @@ impl<'a> Search<'a> {
             }
         });
         failing.collect()
+    }
+
+    /// Returns the probes whose connections all succeed although the case expects another result. A
+    /// result that the user requests replaces that of the case.
+    fn unexpected_successes(&self, evidence: &Evidence) -> Vec<String> {
+        let Ok(judge) = self.request.prepared.judge() else {
+            return Vec::new();
+        };
+        let failing = self.before.failing_probes();
+        let judgement = judge.judge(evidence);
+        let unexpected = judgement.probes().filter(|outcome| {
+            let is_requested = self.request.probe.as_ref() == Some(&outcome.name);
+            let is_replaced = is_requested && self.request.wanted.is_some();
+            !outcome.holds && !is_replaced && !failing.contains(outcome.name.as_str())
+        });
+        let names: BTreeSet<String> = unexpected.map(|outcome| outcome.name.clone()).collect();
+        names.into_iter().collect()
     }
 
     /// Whether failures of a probe are examined. If a probe was requested, only this one is. Else

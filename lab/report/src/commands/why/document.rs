@@ -45,6 +45,9 @@ pub struct CaseFinding {
     /// in all cases, or another probe was requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unexamined: Vec<String>,
+    /// Probes whose connections all succeed although the case expects another result.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unexpected: Vec<String>,
     /// Replay reports of the nodes that dumps replace: what was simulated or omitted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dumps: Vec<ReplayReport>,
@@ -93,6 +96,7 @@ impl From<Finding> for CaseFinding {
             kernel: finding.kernel,
             failing: finding.failing.into_iter().map(explain).collect(),
             unexamined: finding.unexamined,
+            unexpected: finding.unexpected,
             dumps: finding.dumps,
             not_modelled: finding.not_modelled,
             tried: finding.tried,

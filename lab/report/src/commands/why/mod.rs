@@ -64,6 +64,7 @@ fn render_finding(finding: &Finding, verbose: bool, width: usize) -> String {
         } else {
             "  no failing probe: all examined connections succeed\n"
         };
+        push_unexpected(&mut text, finding, width);
         push_not_looked_at(&mut text, finding, width);
         push_unexamined(&mut text, &finding.unexamined);
         return text;
@@ -138,6 +139,7 @@ fn render_finding(finding: &Finding, verbose: bool, width: usize) -> String {
     if let Some(unread) = &finding.unread {
         push_wrapped(&mut text, "", &describe_unread(unread), width);
     }
+    push_unexpected(&mut text, finding, width);
     push_unexamined(&mut text, &finding.unexamined);
     text
 }
@@ -231,6 +233,19 @@ fn push_not_looked_at(text: &mut String, finding: &Finding, width: usize) {
             push_item(text, &part, width);
         }
     }
+}
+
+/// Adds the probes that succeed although the case expects another result.
+fn push_unexpected(text: &mut String, finding: &Finding, width: usize) {
+    if finding.unexpected.is_empty() {
+        return;
+    }
+    let sentence = format!(
+        "The case expects another result of {}. `svclab why` only finds changes that make \
+         connections succeed; `svclab explain` explains these connections.",
+        finding.unexpected.join(", ")
+    );
+    push_wrapped(text, "  ", &sentence, width);
 }
 
 /// Adds the failing probes that were not examined.

@@ -99,6 +99,7 @@ fn finding(cures: &[Vec<ProposedChange>], tried: Vec<TriedChanges>) -> Finding {
             fixes: cures.collect(),
         }],
         unexamined: vec![named("other"), named("third")],
+        unexpected: Vec::new(),
         dumps: Vec::new(),
         not_modelled: Vec::new(),
         tried,
@@ -128,6 +129,21 @@ fn render_text_each_change_matches_snapshot() {
 fn render_text_unexamined_probes_match_snapshot() {
     let mut finding = finding(&[], Vec::new());
     finding.failing.clear();
+    insta::assert_snapshot!(render_text(
+        &[finding],
+        false,
+        false,
+        TerminalWidth::default()
+    ));
+}
+
+#[test]
+fn render_text_unexpected_successes_match_snapshot() {
+    let mut finding = finding(&[], Vec::new());
+    finding.failing.clear();
+    finding.unexamined.clear();
+    finding.unexpected = vec![named("blocked"), named("outside")];
+    assert!(!finding.is_conclusive());
     insta::assert_snapshot!(render_text(
         &[finding],
         false,
