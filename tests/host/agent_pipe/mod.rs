@@ -247,6 +247,46 @@ fn agent_invalid_request_keeps_other_labs() {
     }
 }
 
+/// Adds IPv6 addresses to the client of the small plan.
+fn add_addresses(plan: &mut Plan, count: u32) {
+    let own = &mut plan.namespaces[0].links[0].addresses;
+    own.extend((0..count).map(|number| {
+        let address = format!("fd00:1::1:{number:x}/64");
+        address.parse::<IpNetwork>().expect("an address")
+    }));
+}
+
+/// Rules are loaded while routes are added. If both are rejected, the failure must not depend on
+/// which is faster: the search for rejected rules of a dump omits routes first.
+#[test]
+fn agent_rejected_route_is_reported_before_rejected_rule() {
+    let mut agent = Conversation::start_ready(test_users()[0]);
+    let mut plan = small_plan();
+    plan.namespaces[1].iptables.as_mut().expect("rules").v4 =
+        Input::from_text("*filter\n-A FORWARD --no-such-option\nCOMMIT\n");
+    let mut unreachable = plan.namespaces[0].routes[0].clone();
+    unreachable.to = "198.51.100.0/24".parse().expect("a network");
+    unreachable.via = Some("203.0.113.250".parse().expect("an address"));
+    plan.namespaces[0].routes.push(unreachable);
+    // The rule does not wait for interfaces, and is rejected long before the addresses are ready.
+    plan.evidence.rules.clear();
+    add_addresses(&mut plan, 1000);
+    for lab in 0..3 {
+        agent.send(&Request::Build {
+            lab,
+            plan: Box::new(plan.clone()),
+            accepts_changes: false,
+            is_profiled: false,
+        });
+        let Event::Failed { failure, .. } = agent.recv_answer() else {
+            panic!("the agent accepted a route through an unknown next hop");
+        };
+        let rejected = failure.rejected.expect("the rejected route");
+        assert!(rejected.line.contains("203.0.113.250"), "{rejected:?}");
+        assert_eq!(agent.recv_answer(), Event::Removed { lab });
+    }
+}
+
 /// The kernel completes IPv6 addresses in the background.
 #[test]
 fn agent_built_lab_has_usable_ipv6_addresses() {
@@ -254,11 +294,7 @@ fn agent_built_lab_has_usable_ipv6_addresses() {
     for user in test_users() {
         let mut agent = Conversation::start_ready(user);
         let mut plan = small_plan();
-        let own = &mut plan.namespaces[0].links[0].addresses;
-        own.extend((0..ADDRESSES).map(|number| {
-            let address = format!("fd00:1::1:{number:x}/64");
-            address.parse::<IpNetwork>().expect("an address")
-        }));
+        add_addresses(&mut plan, ADDRESSES);
         agent.build(1, plan);
         agent.send(&Request::Run {
             lab: 1,

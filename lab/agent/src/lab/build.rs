@@ -43,7 +43,7 @@ pub(super) async fn build<'p>(
 }
 
 /// Creates the namespaces without interfaces, and starts the programs that load their rules. Returns
-/// the rules that need interfaces.
+/// the rules that wait for interfaces.
 async fn create_namespaces<'p>(
     plan: &'p Plan,
     stays_running: bool,
@@ -69,7 +69,7 @@ async fn create_namespaces<'p>(
         let queue_is_full = started >= rules::MAX_PARALLEL;
         let loads = rules::prepare(&ns, namespace, stays_running, queue_is_full)?;
         started += loads.count_waiting();
-        if rules::need_interfaces(namespace) {
+        if rules::wait_for_interfaces(namespace, &plan.evidence) {
             waiting.push(loads);
         } else {
             send_all(rules, [loads]);

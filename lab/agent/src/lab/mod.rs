@@ -12,6 +12,7 @@ pub(crate) mod step;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::pin::pin;
 use std::rc::Rc;
 
 use tokio::sync::mpsc;
@@ -85,7 +86,7 @@ impl RunningLab {
             Ok((built, Phases::begin(Phase::Rules)))
         };
         let ((built, mut phases), loaders) =
-            tokio::try_join!(connected, rules::load_all(receiver))?;
+            join_in_order(connected, rules::load_all(receiver)).await?;
         let (namespaces, wires): (Vec<NetNs>, Vec<NamespaceNetlink>) = built.into_iter().unzip();
         let namespaces: HashMap<String, NetNs> = plan
             .namespaces
@@ -387,6 +388,20 @@ impl RunningLab {
                 "cannot record {name}: the plan has no such namespace"
             ))
         })
+    }
+}
+
+/// Waits for two tasks that run at the same time. If both fail, the failure is that of the first:
+/// what is reported must not depend on which is faster. A failure of the first cancels the second.
+async fn join_in_order<A, B>(
+    first: impl Future<Output = Result<A, Failure>>,
+    second: impl Future<Output = Result<B, Failure>>,
+) -> Result<(A, B), Failure> {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    tokio::select! {
+        biased;
+        first = &mut first => Ok((first?, second.await?)),
+        second = &mut second => Ok((first.await?, second?)),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Loads the rules and sets of a namespace while a lab is built. The programs start when the
-//! namespace exists and wait while its interfaces are created.
+//! namespace exists. Some rules need its interfaces, and wait for them.
 
 pub(crate) mod batches;
 pub(crate) mod loader;
@@ -17,15 +17,15 @@ use crate::net::netns::NetNs;
 use crate::program;
 use crate::program::child::Child;
 use crate::rules::loader::{Loader, Loaders};
-use svclab_model::plan::Namespace;
 use svclab_model::plan::delta::TablesChange;
+use svclab_model::plan::{EvidenceRequest, Namespace};
 use svclab_model::protocol::Failure;
 use svclab_model::tools::iptables_program;
 use svclab_ruleset::input::Input;
 use svclab_ruleset::nft::Ruleset;
 
 /// Maximum number of programs that wait without input, and of namespaces that are loaded in
-/// parallel. Each program uses memory, which is scarce in a guest.
+/// parallel on many processors. Each program uses memory, which is scarce in a guest.
 pub(crate) const MAX_PARALLEL: usize = 16;
 
 /// Program that loads nftables tables. It is not kept running, because it reads its input to the
@@ -129,15 +129,30 @@ pub(crate) fn prepare<'a>(
 /// v1.0.6, `src/meta.c`, `ifindex_type_parse`).
 const INTERFACE_WORDS: [&str; 6] = ["device", "devices", "iif", "oif", "sdif", "iface_index"];
 
-/// Whether rules of the namespace refer to interfaces that must exist.
-pub(crate) fn need_interfaces(namespace: &Namespace) -> bool {
+/// Target of iptables that refers to an interface that must exist (Linux v6.1,
+/// `net/ipv4/netfilter/ipt_CLUSTERIP.c`, `clusterip_config_init`).
+const INTERFACE_TARGET: &str = "-j CLUSTERIP";
+
+/// Whether rules of the namespace are loaded only after its interfaces are up.
+///
+/// They may refer to interfaces that must exist. Rules of ip6tables whose counters are read must not
+/// count the multicast reports that the kernel sends when an interface goes up (Linux v6.12,
+/// `net/ipv6/mcast.c`, `ipv6_mc_up`).
+pub(crate) fn wait_for_interfaces(namespace: &Namespace, evidence: &EvidenceRequest) -> bool {
     let text = namespace.nft.text();
     let ends_word =
         |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
-    INTERFACE_WORDS.iter().any(|word| {
+    let mut words = INTERFACE_WORDS.iter();
+    let names_interface = words.any(|word| {
         let mut found = text.match_indices(word);
         found.any(|(at, word)| ends_word(&text[at + word.len()..]))
-    })
+    });
+    let is_counted = evidence.rules.contains(&namespace.name);
+    let mut iptables = namespace.iptables_rules();
+    names_interface
+        || iptables.any(|rules| {
+            rules.v4.text().contains(INTERFACE_TARGET) || (is_counted && !rules.v6.is_empty())
+        })
 }
 
 /// Returns the number of namespaces that are loaded in parallel: enough to use all processors, but
@@ -317,21 +332,53 @@ pub(crate) fn table_names(input: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use svclab_model::plan::Iptables;
 
     #[test]
     fn nft_tables_that_refer_to_interfaces_wait_for_them() {
-        let needs = |rule: &str| {
-            need_interfaces(&Namespace {
+        let waits = |rule: &str| {
+            let namespace = Namespace {
                 nft: Input::from_text(format!("table ip t {{\n chain c {{\n  {rule}\n }}\n}}\n")),
                 ..Namespace::default()
-            })
+            };
+            wait_for_interfaces(&namespace, &EvidenceRequest::default())
         };
-        assert!(needs("iif \"lo\" accept"));
-        assert!(needs("meta oif eth0 drop"));
-        assert!(needs(
+        assert!(waits("iif \"lo\" accept"));
+        assert!(waits("meta oif eth0 drop"));
+        assert!(waits(
             "type filter hook ingress device \"eth0\" priority 0; policy accept;"
         ));
-        assert!(!needs("iifname \"eth0\" accept"));
-        assert!(!needs("oifname vmap { \"eth0\" : accept }"));
+        assert!(!waits("iifname \"eth0\" accept"));
+        assert!(!waits("oifname vmap { \"eth0\" : accept }"));
+    }
+
+    #[test]
+    fn iptables_rules_with_interfaces_or_ipv6_counters_wait() {
+        let waits = |v4: &str, v6: &str, counted: &[&str]| {
+            let input = |rules: &str| match rules {
+                "" => Input::default(),
+                rules => Input::from_text(format!("*filter\n{rules}\nCOMMIT\n")),
+            };
+            let namespace = Namespace {
+                name: "node-1".to_owned(),
+                iptables: Some(Iptables {
+                    v4: input(v4),
+                    v6: input(v6),
+                    ..Iptables::default()
+                }),
+                ..Namespace::default()
+            };
+            let evidence = EvidenceRequest {
+                rules: counted.iter().map(|&name| name.to_owned()).collect(),
+                ..EvidenceRequest::default()
+            };
+            wait_for_interfaces(&namespace, &evidence)
+        };
+        let drop = "-A INPUT -j DROP";
+        assert!(!waits(drop, drop, &["node-2"]));
+        assert!(!waits(drop, "", &["node-1"]));
+        assert!(waits(drop, drop, &["node-1"]));
+        let cluster_ip = "-A INPUT -d 192.0.2.1/32 -i eth0 -j CLUSTERIP --new --hashmode sourceip";
+        assert!(waits(cluster_ip, "", &[]));
     }
 }
