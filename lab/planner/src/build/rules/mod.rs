@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 
 use ipnetwork::IpNetwork;
 
@@ -58,16 +58,16 @@ pub fn build(
         let built = built.map(|(index, namespace)| (index, builder.build_namespace(namespace)));
         built.collect::<Vec<_>>()
     };
-    let mut found = if workers < 2 {
-        work()
-    } else {
-        thread::scope(|scope| {
-            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-            let built = workers.into_iter().map(ScopedJoinHandle::join);
-            let built = built.map(|built| built.unwrap_or_else(|panic| resume_unwind(panic)));
-            built.flatten().collect()
-        })
-    };
+    let mut found = thread::scope(|scope| {
+        // This thread builds, too. It builds all if no thread can be started.
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, work);
+        let threads: Vec<_> = (1..workers).flat_map(spawn).collect();
+        let mut built = work();
+        for thread in threads {
+            built.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        built
+    });
     found.sort_by_key(|(index, _)| *index);
     problems.extend(found.into_iter().flat_map(|(_, problems)| problems));
 }
