@@ -20,8 +20,9 @@ const RING_BYTES: u32 = 8 << 20;
 /// its namespace is traced.
 const MIN_CAPACITY: u32 = 1024;
 
-/// Maximum number of attached programs that are kept. Each has a ring of its own.
-const MAX_IDLE: usize = 4;
+/// Maximum number of attached programs that are kept. Each has a ring of its own, in a guest too, whose
+/// memory is scarce.
+const MAX_IDLE: usize = 2;
 
 /// Attached programs that trace no namespace.
 static IDLE: Mutex<Vec<Attached>> = Mutex::new(Vec::new());
