@@ -131,7 +131,7 @@ const INTERFACE_WORDS: [&str; 6] = ["device", "devices", "iif", "oif", "sdif", "
 
 /// Target of iptables that refers to an interface that must exist (Linux v6.1,
 /// `net/ipv4/netfilter/ipt_CLUSTERIP.c`, `clusterip_config_init`).
-const INTERFACE_TARGET: &str = "-j CLUSTERIP";
+const INTERFACE_TARGET: &str = "CLUSTERIP";
 
 /// Whether rules of the namespace are loaded only after its interfaces are up.
 ///
