@@ -222,6 +222,7 @@ mod tests {
 
     fn attempt(probe: &str, number: u32, verdict: Verdict, by: Option<&str>) -> Attempt {
         Attempt {
+            idle: None,
             probe: probe.to_owned(),
             index: number,
             verdict,

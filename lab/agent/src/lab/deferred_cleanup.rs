@@ -21,6 +21,12 @@ const MAX_NAMESPACES: usize = 96;
 /// Time without builds before the namespaces are deleted.
 const QUIET_PERIOD: Duration = Duration::from_millis(100);
 
+/// Memory that loading rules and reading state needs beside a lab, in KiB.
+const PROGRAM_MEMORY_KIB: u64 = 16 << 10;
+
+/// Time without a gain of memory after which a build does not wait any longer.
+const MAX_WAIT: Duration = Duration::from_secs(3);
+
 /// Namespaces of removed labs, deleted when no build runs.
 #[derive(Debug)]
 pub(crate) struct DeferredCleanup {
@@ -66,6 +72,23 @@ impl DeferredCleanup {
         }
     }
 
+    /// Waits while this machine lacks memory for a lab of `needed_kib`, and the kernel frees that of
+    /// removed labs: in a busy guest, it deletes their namespaces more slowly than new labs are built.
+    pub(crate) async fn wait_for_memory(&self, needed_kib: u64) {
+        let mut most = 0;
+        let mut last_gain = Instant::now();
+        while let Some(available) = available_memory_kib()
+            && available < needed_kib.saturating_add(PROGRAM_MEMORY_KIB)
+            && last_gain.elapsed() < MAX_WAIT
+        {
+            self.namespaces.take();
+            if available > most {
+                (most, last_gain) = (available, Instant::now());
+            }
+            tokio::time::sleep(QUIET_PERIOD).await;
+        }
+    }
+
     async fn delete_when_idle(self: Rc<Self>) {
         loop {
             let idle_at = self.last_activity.get() + QUIET_PERIOD;
@@ -78,6 +101,14 @@ impl DeferredCleanup {
         self.has_task.set(false);
         self.namespaces.take();
     }
+}
+
+/// Returns `MemAvailable` of `/proc/meminfo`, in KiB. `None` if it cannot be read.
+fn available_memory_kib() -> Option<u64> {
+    let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let mut lines = memory.lines();
+    let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// Guard that marks a running build.

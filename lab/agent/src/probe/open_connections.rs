@@ -23,6 +23,8 @@ use svclab_model::protocol::Failure;
 pub(crate) struct OpenConnection {
     probe: Probe,
     number: u32,
+    /// Time of the answer to the first exchange.
+    answered: Instant,
     /// Open connection, or the failed attempt.
     connection: Result<Connection, Attempt>,
 }
@@ -58,6 +60,7 @@ pub(crate) async fn open(
                 let open = OpenConnection {
                     probe: probe.clone(),
                     number,
+                    answered: Instant::now(),
                     connection: line.ok_or_else(|| attempt.clone()),
                 };
                 Ok::<_, Failure>((open, attempt))
@@ -112,6 +115,7 @@ fn first_exchange(probe: &Probe, number: u32, ns: &NetNs) -> io::Result<FirstExc
 pub(crate) async fn exchange_again(open: Vec<OpenConnection>) -> Result<Vec<Attempt>, Failure> {
     let exchanges = open.into_iter().map(|open| async move {
         let started = Instant::now();
+        let is_udp = matches!(open.connection, Ok(Connection::Udp(_)));
         let outcome = match open.connection {
             Ok(Connection::Tcp(mut stream)) => {
                 let request = PayloadRequest {
@@ -123,7 +127,11 @@ pub(crate) async fn exchange_again(open: Vec<OpenConnection>) -> Result<Vec<Atte
             Ok(Connection::Udp(socket)) => udp::exchange(&socket, &open.probe, 0).await,
             Err(attempt) => return Ok(attempt),
         };
-        to_attempt(&open.probe.name, open.number, started.elapsed(), outcome)
+        let attempt = to_attempt(&open.probe.name, open.number, started.elapsed(), outcome)?;
+        Ok(Attempt {
+            idle: is_udp.then(|| started.duration_since(open.answered)),
+            ..attempt
+        })
     });
     try_join_all(exchanges).await
 }

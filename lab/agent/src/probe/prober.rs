@@ -200,6 +200,7 @@ pub(crate) fn to_attempt_unchecked(
         .map(|answer| (answer.endpoint, answer.seen_source))
         .unzip();
     Attempt {
+        idle: None,
         probe: probe.to_owned(),
         index: number,
         verdict: outcome.verdict,

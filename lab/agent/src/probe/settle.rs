@@ -224,6 +224,7 @@ impl<'a> Settler<'a> {
 
     fn pending_attempt(&self, pending: &PendingConnection) -> Attempt {
         Attempt {
+            idle: None,
             probe: self.probes[pending.probe_index].name.clone(),
             index: pending.number,
             verdict: Verdict::Timeout,

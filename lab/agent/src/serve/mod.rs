@@ -291,6 +291,7 @@ async fn handle_requests(
                 },
                 _,
             ) => {
+                graveyard.wait_for_memory(plan.memory_kib()).await;
                 let guard = graveyard.suspend();
                 let result = RunningLab::build(*plan, stays, &step, &on_health_change).await;
                 drop(guard);

@@ -78,6 +78,7 @@ fn evidence(direction: Direction, reasons: &[&str]) -> StageEvidence {
     });
     StageEvidence {
         attempts: vec![Attempt {
+            idle: None,
             probe: "call".to_owned(),
             index: 0,
             verdict: Verdict::Timeout,

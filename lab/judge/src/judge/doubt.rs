@@ -2,7 +2,7 @@
 //!
 //! The kernel retransmits by its own clock, also while svclab waits for a processor. A capture may
 //! therefore contain more packets than on an idle machine. A program that applies a step also runs
-//! longer.
+//! longer, and the kernel forgets UDP connections.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,6 +17,10 @@ use svclab_scenario::expectation::Expected;
 /// First retransmission interval of a segment (Linux v6.12, `include/net/tcp.h`, `TCP_RTO_MIN`). No
 /// segment of a shorter exchange is retransmitted.
 const MIN_RETRANSMISSION_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Time after which conntrack forgets a UDP connection of one request and one answer (Linux v6.12,
+/// `net/netfilter/nf_conntrack_proto_udp.c`, `udp_timeouts`).
+const UDP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Failed expectation that may hold on a less busy machine. `Display` renders the cause of an
 /// error.
@@ -37,6 +41,13 @@ pub enum Doubt {
         shift_delay: Duration,
         /// Time for which the programs of the step waited for a processor.
         delay: Duration,
+    },
+    /// A UDP connection that was open across a step failed after conntrack may have forgotten it.
+    ForgottenConnection {
+        /// Name of the probe.
+        probe: String,
+        /// Time between the two exchanges of the connection.
+        idle: Duration,
     },
 }
 
@@ -86,6 +97,13 @@ impl fmt::Display for Doubt {
                 render_duration(*shift_delay),
                 render_duration(*delay)
             ),
+            Self::ForgottenConnection { probe, idle } => write!(
+                f,
+                "probe {probe} got no answer {} after its first one, and conntrack forgets an idle \
+                 UDP connection after {} s",
+                render_duration(*idle),
+                UDP_TIMEOUT.as_secs()
+            ),
         }
     }
 }
@@ -98,8 +116,30 @@ impl Doubt {
         judgement: &Judgement,
         evidence: &Evidence,
     ) -> Option<Self> {
-        late_step(expected, judgement, evidence).or_else(|| retransmissions(judgement, evidence))
+        late_step(expected, judgement, evidence)
+            .or_else(|| forgotten_connection(judgement, evidence))
+            .or_else(|| retransmissions(judgement, evidence))
     }
+}
+
+/// Returns a failed probe whose UDP connection was idle for so long that conntrack may have forgotten
+/// it.
+fn forgotten_connection(judgement: &Judgement, evidence: &Evidence) -> Option<Doubt> {
+    let mut stages = judgement.stages.iter().zip(&evidence.stages);
+    stages.find_map(|(outcome, seen)| {
+        let failed = outcome.probes.iter().filter(|probe| !probe.holds);
+        let mut idle = failed.filter_map(|probe| {
+            let attempts = seen.attempts.iter();
+            let mut unanswered = attempts
+                .filter(|attempt| attempt.probe == probe.name && attempt.verdict.is_unanswered());
+            let idle = unanswered.find_map(|attempt| attempt.idle)?;
+            (idle >= UDP_TIMEOUT).then(|| Doubt::ForgottenConnection {
+                probe: probe.name.clone(),
+                idle,
+            })
+        });
+        idle.next()
+    })
 }
 
 /// Returns a failed check whose result retransmissions may explain.
@@ -156,12 +196,13 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
 mod tests {
     use super::*;
     use crate::judge::traffic_shift::TrafficShift;
-    use crate::{StageOutcome, StepOutcome};
+    use crate::{Observed, ProbeOutcome, StageOutcome, StepOutcome};
     use svclab_model::evidence::{Attempt, StageEvidence, StepEvidence, Verdict};
     use svclab_scenario::expectation::{CounterExpectation, StepExpectation};
 
     fn evidence(late_ms: u64, took: Duration) -> Evidence {
         let attempt = Attempt {
+            idle: None,
             probe: "call".to_owned(),
             index: 0,
             verdict: Verdict::Timeout,
@@ -277,5 +318,39 @@ mod tests {
             )
         );
         assert_eq!(shift_message(900), None);
+    }
+
+    #[test]
+    fn find_doubtful_forgotten_udp_connection_returns_message() {
+        let find = |idle: u64, holds: bool| {
+            let mut evidence = evidence(0, Duration::from_secs(3));
+            evidence.stages[0].attempts[0].idle = Some(Duration::from_secs(idle));
+            let probe = ProbeOutcome {
+                name: "call".to_owned(),
+                from: "laptop".to_owned(),
+                to: "node-1:30053".to_owned(),
+                step: None,
+                expected: None,
+                observed: Observed::default(),
+                holds,
+            };
+            let judgement = Judgement {
+                stages: vec![StageOutcome {
+                    step: None,
+                    probes: vec![probe],
+                }],
+                ..Judgement::default()
+            };
+            find(&Expected::default(), &judgement, &evidence)
+        };
+        assert_eq!(
+            find(41, false).as_deref(),
+            Some(
+                "probe call got no answer 41.00 s after its first one, and conntrack forgets an idle \
+                 UDP connection after 30 s"
+            )
+        );
+        assert_eq!(find(29, false), None);
+        assert_eq!(find(41, true), None);
     }
 }

@@ -290,6 +290,7 @@ mod tests {
 
     fn answered_attempt(by: &str, source: &str) -> Attempt {
         Attempt {
+            idle: None,
             probe: "call".to_owned(),
             index: 0,
             verdict: Verdict::Connected,

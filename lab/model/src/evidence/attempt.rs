@@ -110,6 +110,10 @@ pub struct Attempt {
     pub local_address: Option<SocketAddr>,
     /// Time from the first packet to the verdict.
     pub duration: Duration,
+    /// Time between the first exchange and this one, for a UDP connection that was open across a
+    /// step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Duration>,
     /// Whether the verdict is a timeout that was reported early, because the evidence proves that
     /// no answer can arrive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

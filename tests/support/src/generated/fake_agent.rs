@@ -116,6 +116,7 @@ fn expected_attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
             .cloned()
             .unwrap_or_else(|| "pod/default/nobody".to_owned());
         Attempt {
+            idle: None,
             probe: probe.name.clone(),
             index: number,
             verdict,

@@ -112,6 +112,7 @@ mod tests {
 
     fn attempt(probe: &str, index: u32, port: u16) -> Attempt {
         Attempt {
+            idle: None,
             probe: probe.to_owned(),
             index,
             verdict: Verdict::Connected,

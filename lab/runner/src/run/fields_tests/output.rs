@@ -112,6 +112,7 @@ fn evidence(plan: &Plan) -> Evidence {
 
 fn connected(probes: &[Probe]) -> StageEvidence {
     let attempt = |probe: &Probe, number| Attempt {
+        idle: None,
         probe: probe.name.clone(),
         index: number,
         verdict: Verdict::Connected,

@@ -427,6 +427,7 @@ mod tests {
         let trial = &all_checks()[1];
         let mut evidence = StageEvidence {
             attempts: vec![Attempt {
+                idle: None,
                 settled: false,
                 probe: "call".to_owned(),
                 index: 0,
