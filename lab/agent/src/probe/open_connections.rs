@@ -23,8 +23,8 @@ use svclab_model::protocol::Failure;
 pub(crate) struct OpenConnection {
     probe: Probe,
     number: u32,
-    /// Time of the answer to the first exchange.
-    answered: Instant,
+    /// Start of the first exchange.
+    opened: Instant,
     /// Open connection, or the failed attempt.
     connection: Result<Connection, Attempt>,
 }
@@ -60,7 +60,7 @@ pub(crate) async fn open(
                 let open = OpenConnection {
                     probe: probe.clone(),
                     number,
-                    answered: Instant::now(),
+                    opened: started,
                     connection: line.ok_or_else(|| attempt.clone()),
                 };
                 Ok::<_, Failure>((open, attempt))
@@ -129,7 +129,7 @@ pub(crate) async fn exchange_again(open: Vec<OpenConnection>) -> Result<Vec<Atte
         };
         let attempt = to_attempt(&open.probe.name, open.number, started.elapsed(), outcome)?;
         Ok(Attempt {
-            idle: is_udp.then(|| started.duration_since(open.answered)),
+            idle: is_udp.then(|| started.duration_since(open.opened)),
             ..attempt
         })
     });

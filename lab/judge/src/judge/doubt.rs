@@ -42,11 +42,12 @@ pub enum Doubt {
         /// Time for which the programs of the step waited for a processor.
         delay: Duration,
     },
-    /// A UDP connection that was open across a step failed after conntrack may have forgotten it.
+    /// Conntrack may have forgotten a UDP connection that was open across a step. The next packet then
+    /// has no answer, or that of another endpoint.
     ForgottenConnection {
         /// Name of the probe.
         probe: String,
-        /// Time between the two exchanges of the connection.
+        /// Maximum time without packets.
         idle: Duration,
     },
 }
@@ -99,8 +100,8 @@ impl fmt::Display for Doubt {
             ),
             Self::ForgottenConnection { probe, idle } => write!(
                 f,
-                "probe {probe} got no answer {} after its first one, and conntrack forgets an idle \
-                 UDP connection after {} s",
+                "the UDP connection of probe {probe} was idle for up to {}, and conntrack forgets it \
+                 after {} s",
                 render_duration(*idle),
                 UDP_TIMEOUT.as_secs()
             ),
@@ -130,9 +131,8 @@ fn forgotten_connection(judgement: &Judgement, evidence: &Evidence) -> Option<Do
         let failed = outcome.probes.iter().filter(|probe| !probe.holds);
         let mut idle = failed.filter_map(|probe| {
             let attempts = seen.attempts.iter();
-            let mut unanswered = attempts
-                .filter(|attempt| attempt.probe == probe.name && attempt.verdict.is_unanswered());
-            let idle = unanswered.find_map(|attempt| attempt.idle)?;
+            let own = attempts.filter(|attempt| attempt.probe == probe.name);
+            let idle = own.filter_map(|attempt| attempt.idle).max()?;
             (idle >= UDP_TIMEOUT).then(|| Doubt::ForgottenConnection {
                 probe: probe.name.clone(),
                 idle,
@@ -346,8 +346,8 @@ mod tests {
         assert_eq!(
             find(41, false).as_deref(),
             Some(
-                "probe call got no answer 41.00 s after its first one, and conntrack forgets an idle \
-                 UDP connection after 30 s"
+                "the UDP connection of probe call was idle for up to 41.00 s, and conntrack forgets \
+                 it after 30 s"
             )
         );
         assert_eq!(find(29, false), None);

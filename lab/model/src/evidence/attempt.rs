@@ -110,8 +110,8 @@ pub struct Attempt {
     pub local_address: Option<SocketAddr>,
     /// Time from the first packet to the verdict.
     pub duration: Duration,
-    /// Time between the first exchange and this one, for a UDP connection that was open across a
-    /// step.
+    /// Time from the start of the first exchange to this one, for a UDP connection that was open across
+    /// a step. The kernel's own time since the last packet is at most as long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Duration>,
     /// Whether the verdict is a timeout that was reported early, because the evidence proves that
