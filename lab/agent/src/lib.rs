@@ -17,7 +17,7 @@ mod servers;
 mod watch;
 
 pub use rules::restore;
-pub use runtime::poll;
+pub use runtime::{memory, poll};
 pub use sandbox::{capabilities, contain, rootfs, seccomp};
 pub use watch::drops;
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::net::netns::NetNs;
+use crate::runtime::memory;
 
 /// Maximum number of kept namespaces. Each namespace uses memory.
 const MAX_NAMESPACES: usize = 96;
@@ -77,7 +78,7 @@ impl DeferredCleanup {
     pub(crate) async fn wait_for_memory(&self, needed_kib: u64) {
         let mut most = 0;
         let mut last_gain = Instant::now();
-        while let Some(available) = available_memory_kib()
+        while let Some(available) = memory::available_kib()
             && available < needed_kib.saturating_add(PROGRAM_MEMORY_KIB)
             && last_gain.elapsed() < MAX_WAIT
         {
@@ -101,14 +102,6 @@ impl DeferredCleanup {
         self.has_task.set(false);
         self.namespaces.take();
     }
-}
-
-/// Returns `MemAvailable` of `/proc/meminfo`, in KiB. `None` if it cannot be read.
-fn available_memory_kib() -> Option<u64> {
-    let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let mut lines = memory.lines();
-    let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse().ok()
 }
 
 /// Guard that marks a running build.

@@ -7,6 +7,7 @@ pub(crate) mod failure;
 pub(crate) mod heap;
 pub(crate) mod kernel_file;
 pub(crate) mod max_wait;
+pub mod memory;
 pub mod poll;
 pub(crate) mod process_clock;
 pub(crate) mod profile;

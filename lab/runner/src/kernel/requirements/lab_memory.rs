@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use svclab_agent::memory;
+
 /// Default memory of a guest, in MiB. The kernel and the agent need 96 MiB; the rest is for labs.
 pub(crate) const DEFAULT_MEMORY_MIB: u32 = 256;
 
@@ -42,10 +44,8 @@ impl NotEnoughMemory {
 /// Returns the memory that this host has for labs, in KiB: 3/4 of the available memory. `u64::MAX`
 /// if the host does not report its memory.
 pub(crate) fn host_memory() -> u64 {
-    let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let machine = parse_available(&machine);
-    let group = cgroup_memory();
-    let available_kib = machine.into_iter().chain(group).min();
+    let machine = memory::available_kib();
+    let available_kib = machine.into_iter().chain(cgroup_memory()).min();
     available_kib.map_or(u64::MAX, |available| available / 4 * 3)
 }
 
@@ -53,13 +53,6 @@ pub(crate) fn host_memory() -> u64 {
 /// additional memory of the guest, in MiB.
 pub(crate) fn guest_memory(additional_mib: u32) -> u64 {
     u64::from(DEFAULT_MEMORY_MIB + additional_mib) * 1024 - GUEST_OVERHEAD_KIB
-}
-
-/// Parses `MemAvailable` of `/proc/meminfo`, in KiB.
-fn parse_available(meminfo: &str) -> Option<u64> {
-    let mut lines = meminfo.lines();
-    let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse().ok()
 }
 
 /// Returns the memory that the cgroup of this process and its ancestors may still use, in KiB
@@ -87,14 +80,6 @@ fn cgroup_memory() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn available_memory_is_parsed_from_meminfo() {
-        let meminfo =
-            "MemTotal:       24689152 kB\nMemFree:         100 kB\nMemAvailable:   20480000 kB\n";
-        assert_eq!(parse_available(meminfo), Some(20_480_000));
-        assert_eq!(parse_available("nothing"), None);
-    }
 
     #[test]
     fn not_enough_memory_message_has_both_sizes() {
