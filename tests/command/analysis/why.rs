@@ -161,7 +161,7 @@ fn why_healthy_dump_reports_nothing_wrong() {
 #[test]
 fn why_unexpected_success_is_reported() {
     let expected = "call: {connected: 1, endpoints: [web], seenSource: pod/default/client}";
-    let (directory, path) = write_lab(LAB.replace(expected, "call: {timeout: 1}"));
+    let (_directory, path) = write_lab(LAB.replace(expected, "call: {timeout: 1}"));
     let case = format!("{}/policy=Local", path.display());
     let output = run(&["why", "--kernel=host", &case]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
@@ -175,7 +175,6 @@ fn why_unexpected_success_is_reported() {
         document["cases"][0]["unexpected"],
         serde_json::json!(["call"])
     );
-    drop(directory);
 }
 
 #[test]

@@ -111,30 +111,25 @@ fn finding(cures: &[Vec<ProposedChange>], tried: Vec<TriedChanges>) -> Finding {
     }
 }
 
+/// Renders one finding as for a pipe.
+fn render(finding: Finding) -> String {
+    render_text(&[finding], false, false, TerminalWidth::default())
+}
+
 #[test]
 fn render_text_each_change_matches_snapshot() {
     let each: Vec<Vec<ProposedChange>> = all_changes()
         .into_iter()
         .map(|change| vec![change])
         .collect();
-    insta::assert_snapshot!(render_text(
-        &[finding(&each, Vec::new())],
-        false,
-        false,
-        TerminalWidth::default()
-    ));
+    insta::assert_snapshot!(render(finding(&each, Vec::new())));
 }
 
 #[test]
 fn render_text_unexamined_probes_match_snapshot() {
     let mut finding = finding(&[], Vec::new());
     finding.failing.clear();
-    insta::assert_snapshot!(render_text(
-        &[finding],
-        false,
-        false,
-        TerminalWidth::default()
-    ));
+    insta::assert_snapshot!(render(finding));
 }
 
 #[test]
@@ -144,12 +139,7 @@ fn render_text_unexpected_successes_match_snapshot() {
     finding.unexamined.clear();
     finding.unexpected = vec![named("blocked"), named("outside")];
     assert!(!finding.is_conclusive());
-    insta::assert_snapshot!(render_text(
-        &[finding],
-        false,
-        false,
-        TerminalWidth::default()
-    ));
+    insta::assert_snapshot!(render(finding));
 }
 
 #[test]
@@ -167,12 +157,7 @@ fn render_text_healthy_names_what_was_not_looked_at() {
     }];
     finding.not_modelled = vec![named("NetworkPolicy")];
     assert!(!finding.is_conclusive());
-    insta::assert_snapshot!(render_text(
-        &[finding],
-        false,
-        false,
-        TerminalWidth::default()
-    ));
+    insta::assert_snapshot!(render(finding));
 }
 
 #[test]
@@ -190,23 +175,13 @@ fn render_text_wrong_source_and_endpoint_match_snapshot() {
         seen_sources: BTreeSet::from([named("node-1")]),
         ..Observed::default()
     };
-    insta::assert_snapshot!(render_text(
-        &[finding],
-        false,
-        false,
-        TerminalWidth::default()
-    ));
+    insta::assert_snapshot!(render(finding));
 }
 
 #[test]
 fn render_text_joint_changes_match_snapshot() {
     let pair = all_changes().into_iter().skip(2).take(2).collect();
-    insta::assert_snapshot!(render_text(
-        &[finding(&[pair], Vec::new())],
-        false,
-        false,
-        TerminalWidth::default()
-    ));
+    insta::assert_snapshot!(render(finding(&[pair], Vec::new())));
 }
 
 #[test]
