@@ -11,6 +11,7 @@ use crate::check::Check;
 use crate::judge::Judgement;
 use crate::judge::traffic_shift::render_duration;
 use svclab_model::evidence::Evidence;
+use svclab_model::plan::{Namespace, Plan};
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::Expected;
 
@@ -21,6 +22,9 @@ const MIN_RETRANSMISSION_INTERVAL: Duration = Duration::from_millis(200);
 /// Time after which conntrack forgets a UDP connection of one request and one answer (Linux v6.12,
 /// `net/netfilter/nf_conntrack_proto_udp.c`, `udp_timeouts`).
 const UDP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Sysctl that changes [`UDP_TIMEOUT`], in seconds.
+const UDP_TIMEOUT_SYSCTL: &str = "net.netfilter.nf_conntrack_udp_timeout";
 
 /// Failed expectation that may hold on a less busy machine. `Display` renders the cause of an
 /// error.
@@ -49,6 +53,8 @@ pub enum Doubt {
         probe: String,
         /// Maximum time without packets.
         idle: Duration,
+        /// Time after which a namespace of the lab forgets the connection.
+        timeout: Duration,
     },
 }
 
@@ -98,12 +104,16 @@ impl fmt::Display for Doubt {
                 render_duration(*shift_delay),
                 render_duration(*delay)
             ),
-            Self::ForgottenConnection { probe, idle } => write!(
+            Self::ForgottenConnection {
+                probe,
+                idle,
+                timeout,
+            } => write!(
                 f,
                 "the UDP connection of probe {probe} was idle for up to {}, and conntrack forgets it \
                  after {} s",
                 render_duration(*idle),
-                UDP_TIMEOUT.as_secs()
+                timeout.as_secs()
             ),
         }
     }
@@ -111,35 +121,49 @@ impl fmt::Display for Doubt {
 
 impl Doubt {
     /// Returns the first failed expectation that may hold on a less busy machine. `None` if a delay
-    /// cannot be the cause.
-    pub(super) fn find(
+    /// cannot be the cause. `plans` are those of the case's stages.
+    pub(super) fn find<'a>(
         expected: &Expected,
         judgement: &Judgement,
         evidence: &Evidence,
+        plans: impl Iterator<Item = &'a Plan>,
     ) -> Option<Self> {
+        let timeouts = plans.flat_map(|plan| plan.namespaces.iter().map(udp_timeout));
+        let timeout = timeouts.min().unwrap_or(UDP_TIMEOUT);
         late_step(expected, judgement, evidence)
-            .or_else(|| forgotten_connection(judgement, evidence))
+            .or_else(|| forgotten_connection(judgement, evidence, timeout))
             .or_else(|| retransmissions(judgement, evidence))
     }
 }
 
 /// Returns a failed probe whose UDP connection was idle for so long that conntrack may have forgotten
 /// it.
-fn forgotten_connection(judgement: &Judgement, evidence: &Evidence) -> Option<Doubt> {
-    let mut stages = judgement.stages.iter().zip(&evidence.stages);
-    stages.find_map(|(outcome, seen)| {
-        let failed = outcome.probes.iter().filter(|probe| !probe.holds);
-        let mut idle = failed.filter_map(|probe| {
-            let attempts = seen.attempts.iter();
-            let own = attempts.filter(|attempt| attempt.probe == probe.name);
-            let idle = own.filter_map(|attempt| attempt.idle).max()?;
-            (idle >= UDP_TIMEOUT).then(|| Doubt::ForgottenConnection {
-                probe: probe.name.clone(),
-                idle,
-            })
-        });
-        idle.next()
+fn forgotten_connection(
+    judgement: &Judgement,
+    evidence: &Evidence,
+    timeout: Duration,
+) -> Option<Doubt> {
+    // The second exchange belongs to the stage after the step, and the outcome to that of the probe.
+    let mut failed = judgement.probes().filter(|probe| !probe.holds);
+    failed.find_map(|probe| {
+        let own = evidence
+            .attempts()
+            .filter(|attempt| attempt.probe == probe.name);
+        let idle = own.filter_map(|attempt| attempt.idle).max()?;
+        (idle >= timeout).then(|| Doubt::ForgottenConnection {
+            probe: probe.name.clone(),
+            idle,
+            timeout,
+        })
     })
+}
+
+/// Returns the time after which a namespace forgets a UDP connection without packets.
+fn udp_timeout(namespace: &Namespace) -> Duration {
+    let mut sysctls = namespace.sysctls.iter().rev();
+    let sysctl = sysctls.find(|sysctl| sysctl.key == UDP_TIMEOUT_SYSCTL);
+    let seconds = sysctl.and_then(|sysctl| sysctl.value.trim().parse().ok());
+    seconds.map_or(UDP_TIMEOUT, Duration::from_secs)
 }
 
 /// Returns a failed check whose result retransmissions may explain.
@@ -194,10 +218,13 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
     use crate::judge::traffic_shift::TrafficShift;
     use crate::{Observed, ProbeOutcome, StageOutcome, StepOutcome};
     use svclab_model::evidence::{Attempt, StageEvidence, StepEvidence, Verdict};
+    use svclab_model::plan::Sysctl;
     use svclab_scenario::expectation::{CounterExpectation, StepExpectation};
 
     fn evidence(late_ms: u64, took: Duration) -> Evidence {
@@ -242,7 +269,8 @@ mod tests {
     }
 
     fn find(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
-        Doubt::find(expected, judgement, evidence).map(|doubt| doubt.to_string())
+        let doubt = Doubt::find(expected, judgement, evidence, iter::empty());
+        doubt.map(|doubt| doubt.to_string())
     }
 
     #[test]
@@ -323,8 +351,10 @@ mod tests {
     #[test]
     fn find_doubtful_forgotten_udp_connection_returns_message() {
         let find = |idle: u64, holds: bool| {
+            // The outcome belongs to the first stage, the second exchange to a later one.
             let mut evidence = evidence(0, Duration::from_secs(3));
             evidence.stages[0].attempts[0].idle = Some(Duration::from_secs(idle));
+            evidence.stages.insert(0, StageEvidence::default());
             let probe = ProbeOutcome {
                 name: "call".to_owned(),
                 from: "laptop".to_owned(),
@@ -352,5 +382,23 @@ mod tests {
         );
         assert_eq!(find(29, false), None);
         assert_eq!(find(41, true), None);
+    }
+
+    #[test]
+    fn udp_timeout_of_a_namespace_is_that_of_its_last_sysctl() {
+        let timeout = |values: &[&str]| {
+            let sysctl = |value: &&str| Sysctl {
+                key: UDP_TIMEOUT_SYSCTL.to_owned(),
+                value: (*value).to_owned(),
+                link: None,
+                optional: false,
+            };
+            udp_timeout(&Namespace {
+                sysctls: values.iter().map(sysctl).collect(),
+                ..Namespace::default()
+            })
+        };
+        assert_eq!(timeout(&[]), UDP_TIMEOUT);
+        assert_eq!(timeout(&["5", "200"]), Duration::from_secs(200));
     }
 }

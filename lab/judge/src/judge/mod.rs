@@ -167,7 +167,8 @@ impl<'a> Judge<'a> {
         let row = self.case.row;
         let mut judgement = self.check(&row.expected, evidence);
         judgement.claims = self.check_claims(evidence, judgement.holds());
-        judgement.doubt = Doubt::find(&row.expected, &judgement, evidence);
+        let plans = self.case.stages.iter().map(|stage| stage.plan);
+        judgement.doubt = Doubt::find(&row.expected, &judgement, evidence, plans);
         judgement
     }
 
