@@ -117,6 +117,9 @@ async fn explain_case(mut prepared: Prepared, pools: &Pools) -> Result<Explained
         });
     };
     let room = pool.acquire_room(&prepared.plan).await;
+    if let Some(room) = &room {
+        room.share_machine().await;
+    }
     let begun = Instant::now();
     let agent = pool.agent().await.map_err(|error| to_run_error(&error))?;
     let (judgement, evidence, _session) = match try_case(&prepared, &agent, room.as_ref()).await {

@@ -33,6 +33,9 @@ pub(super) async fn run_case(
     };
     let mut failed_tries = Vec::new();
     loop {
+        if let Some(room) = room {
+            room.share_machine().await;
+        }
         let (mut result, lab) = match pool.agent().await {
             Ok(agent) => try_on_agent(&mut prepared, (&agent, room), control.case_timeout).await,
             Err(error) => {
@@ -133,8 +136,8 @@ pub fn without_settling(prepared: &Prepared) -> Prepared {
     waiting
 }
 
-/// Builds a case in its room, runs its probes and judges the evidence. The lab runs as long as its
-/// session exists.
+/// Builds a case in its room, runs its probes and judges the evidence. If the machine was too busy,
+/// the case runs again, without other labs beside it. The lab runs as long as its session exists.
 ///
 /// # Errors
 ///
@@ -149,6 +152,10 @@ pub async fn try_case(
         match try_once(prepared, agent, room).await {
             Err(error) if retries.should_retry(&error) => {}
             tried => return tried,
+        }
+        // The other labs of this run are often what keeps the machine busy.
+        if let Some(room) = room {
+            room.claim_machine().await;
         }
     }
 }

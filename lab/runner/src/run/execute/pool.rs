@@ -29,6 +29,9 @@ const WAITING_AFTER: Duration = Duration::from_millis(400);
 /// processor. A busy guest removes the namespaces of earlier labs late. With 3, it ran out of memory.
 const WAITING_LABS: usize = 1;
 
+/// Permits that all labs of a run share. A lab that needs the machine for itself holds all of them.
+const MACHINE_PERMITS: u32 = 1 << 20;
+
 /// Unit of the memory permits, in KiB.
 const PERMIT_KIB: u64 = 1024;
 
@@ -56,6 +59,8 @@ pub struct Pools {
     /// Whether labs keep running after their cases, so that the user can run programs in them.
     keeps_labs: bool,
     state: Mutex<PoolState>,
+    /// See [`MACHINE_PERMITS`].
+    machine: Arc<Semaphore>,
     /// Pool that was requested last. The next case often belongs to the same lab.
     last: Arc<Idle<Arc<Pool>>>,
     tools: Tools,
@@ -105,6 +110,7 @@ impl Pools {
                 .count(),
             keeps_labs: options.keep,
             state: Mutex::default(),
+            machine: Arc::new(Semaphore::new(MACHINE_PERMITS as usize)),
             last: Arc::default(),
             tools: Tools::default(),
         }
@@ -165,8 +171,7 @@ impl Pools {
             return pool;
         }
         let agents = agents_per_lab(self.agents, cases, self.cases.values().sum());
-        let (last, tools) = (Arc::downgrade(&self.last), Arc::clone(&self.tools));
-        let pool = Arc::new(Pool::new(kernel, agents, share, last, tools));
+        let pool = Arc::new(Pool::new(kernel, agents, share, self));
         *weak_pool = Arc::downgrade(&pool);
         pool
     }
@@ -220,6 +225,7 @@ pub struct Pool {
     lab_permits: Arc<Semaphore>,
     /// Permits for labs that need a processor: they are built, or their probes run.
     active_permits: Arc<Semaphore>,
+    machine: Arc<Semaphore>,
     limits: Arc<KernelLimits>,
     /// Pool that was requested last. It may hold agents that no case uses.
     last: Weak<Idle<Arc<Self>>>,
@@ -237,10 +243,33 @@ pub struct Pool {
 pub struct Room {
     /// Permit for a lab that needs a processor.
     active: StdMutex<Option<OwnedSemaphorePermit>>,
+    machine: Arc<Semaphore>,
+    machine_permits: StdMutex<Option<OwnedSemaphorePermit>>,
     _permits: [OwnedSemaphorePermit; 2],
 }
 
 impl Room {
+    /// Waits until no lab has the machine for itself, and shares the machine with other labs.
+    pub async fn share_machine(&self) {
+        self.acquire_machine(1).await;
+    }
+
+    /// Waits until no other lab uses the machine, and keeps others from it.
+    pub(super) async fn claim_machine(&self) {
+        self.acquire_machine(MACHINE_PERMITS).await;
+    }
+
+    async fn acquire_machine(&self, permits: u32) {
+        let held = || {
+            let held = self.machine_permits.lock();
+            held.unwrap_or_else(PoisonError::into_inner)
+        };
+        drop(held().take());
+        // Fails only if the semaphore is closed, which never happens.
+        let acquired = Arc::clone(&self.machine).acquire_many_owned(permits).await;
+        *held() = acquired.ok();
+    }
+
     /// Waits for the probes of the lab. If they take longer than [`WAITING_AFTER`], another lab may
     /// use the processor.
     pub async fn finish_probes<T>(&self, probes: impl Future<Output = T>) -> T {
@@ -273,13 +302,7 @@ enum Slot {
 }
 
 impl Pool {
-    fn new(
-        kernel: Kernel,
-        agents: usize,
-        limits: Arc<KernelLimits>,
-        last: Weak<Idle<Arc<Self>>>,
-        tools: Tools,
-    ) -> Self {
+    fn new(kernel: Kernel, agents: usize, limits: Arc<KernelLimits>, pools: &Pools) -> Self {
         let new_permits = || Arc::new(Semaphore::new(memory_permits(limits.memory)));
         let active = kernel.max_active_labs().saturating_mul(agents);
         let permits = |labs: usize| Arc::new(Semaphore::new(labs.min(Semaphore::MAX_PERMITS)));
@@ -288,12 +311,13 @@ impl Pool {
             lab_permits: permits(active.saturating_mul(1 + WAITING_LABS)),
             active_permits: permits(active),
             memory_permits: limits.memory_permits.clone().unwrap_or_else(new_permits),
+            machine: Arc::clone(&pools.machine),
             limits,
-            last,
+            last: Arc::downgrade(&pools.last),
             agent_permits: OnceCell::new(),
             slots: (0..agents).map(|_| Mutex::default()).collect(),
             next: AtomicUsize::new(0),
-            tools,
+            tools: Arc::clone(&pools.tools),
         }
     }
 
@@ -323,6 +347,8 @@ impl Pool {
             .ok()?;
         Some(Room {
             active: StdMutex::new(Some(active)),
+            machine: Arc::clone(&self.machine),
+            machine_permits: StdMutex::default(),
             _permits: [place, room],
         })
     }
@@ -383,16 +409,44 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
+
+    fn room(permits: &Arc<Semaphore>, machine: &Arc<Semaphore>) -> Room {
+        let acquire = || Arc::clone(permits).try_acquire_owned().unwrap();
+        Room {
+            active: StdMutex::new(Some(acquire())),
+            machine: Arc::clone(machine),
+            machine_permits: StdMutex::default(),
+            _permits: [acquire(), acquire()],
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn machine_is_shared_or_claimed_by_one_lab() {
+        let permits = Arc::new(Semaphore::new(6));
+        let machine = Arc::new(Semaphore::new(MACHINE_PERMITS as usize));
+        let rooms = [room(&permits, &machine), room(&permits, &machine)];
+        rooms[0].share_machine().await;
+        rooms[1].share_machine().await;
+        let [first, second] = rooms;
+        {
+            let mut claim = pin!(first.claim_machine());
+            assert!(timeout(WAITING_AFTER, &mut claim).await.is_err());
+            drop(second);
+            claim.await;
+        }
+        let third = room(&permits, &machine);
+        assert!(timeout(WAITING_AFTER, third.share_machine()).await.is_err());
+        first.share_machine().await;
+        third.share_machine().await;
+    }
 
     #[tokio::test(start_paused = true)]
     async fn room_of_waiting_probes_leaves_processor_to_others() {
         let permits = Arc::new(Semaphore::new(3));
-        let acquire = || Arc::clone(&permits).try_acquire_owned().unwrap();
-        let room = Room {
-            active: StdMutex::new(Some(acquire())),
-            _permits: [acquire(), acquire()],
-        };
+        let room = room(&permits, &Arc::new(Semaphore::new(1)));
         room.finish_probes(sleep(WAITING_AFTER / 2)).await;
         assert_eq!(permits.available_permits(), 0);
         room.finish_probes(sleep(WAITING_AFTER * 2)).await;
