@@ -1,17 +1,21 @@
 //! Reads conntrack entries over netlink (Linux v6.12, `net/netfilter/nf_conntrack_netlink.c`,
 //! `ctnetlink_dump_tuples`).
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use super::attributes::ReceivedAttributes;
-use super::nfnetlink::{self, Message};
+use nix::errno::Errno;
+
+use super::attributes::{EncodedAttributes, ReceivedAttributes};
+use super::nfnetlink::{self, Message, Request};
 use crate::net::netns::NetNs;
-use svclab_model::evidence::{AddressPair, ConntrackEntry};
+use svclab_journey::{Frame, Payload};
+use svclab_model::evidence::{AddressPair, ConntrackEntry, Packet};
 
-/// Messages: request for a dump, entry, and deletion or deleted entry.
-const CTNETLINK_DUMP: u16 = 1 << 8 | 1;
+/// Messages: request for an entry or a dump, entry, and deletion or deleted entry.
+const CTNETLINK_GET: u16 = 1 << 8 | 1;
 const CTNETLINK_NEW: u16 = 1 << 8;
 pub(super) const CTNETLINK_DELETE: u16 = 1 << 8 | 2;
 
@@ -44,25 +48,145 @@ const STATES: [&str; 10] = [
 /// File with the number of entries in the namespace of the calling thread.
 const COUNT_FILE: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 
-/// Returns every entry of a namespace, for IPv4 and IPv6.
+/// File with the number of buckets of the table that all namespaces share.
+const BUCKETS_FILE: &str = "/proc/sys/net/netfilter/nf_conntrack_buckets";
+
+/// Number of buckets that are scanned in the time that one packet takes to be parsed.
+const BUCKETS_PER_PACKET: usize = 16;
+
+/// Returns every entry of a namespace, for IPv4 and IPv6. `packets` were captured in the lab.
 ///
 /// The kernel has one table for all namespaces and scans the whole table for a dump (Linux v6.12,
 /// `net/netfilter/nf_conntrack_netlink.c`, `ctnetlink_dump_table`), which takes about 10 ms. A
-/// namespace without entries is not dumped.
-pub(crate) fn read_entries(ns: &NetNs, name: &str) -> io::Result<Vec<ConntrackEntry>> {
-    let mut entries = Vec::new();
+/// namespace without entries is not dumped, nor one whose entries all belong to captured packets:
+/// these are looked up by their addresses.
+pub(crate) fn read_entries(
+    ns: &NetNs,
+    name: &str,
+    packets: &[Packet],
+) -> io::Result<Vec<ConntrackEntry>> {
     ns.enter(|| {
-        let none = fs::read_to_string(COUNT_FILE).is_ok_and(|count| count.trim() == "0");
-        if none {
-            return Ok(());
+        let count = read_number(COUNT_FILE);
+        if count == Some(0) {
+            return Ok(Vec::new());
         }
-        nfnetlink::dump(CTNETLINK_DUMP, |message| {
+        let own: Vec<&Packet> = packets.iter().filter(|one| one.namespace == name).collect();
+        let is_quicker = |buckets| own.len().saturating_mul(BUCKETS_PER_PACKET) < buckets;
+        if !own.is_empty()
+            && read_number(BUCKETS_FILE).is_some_and(is_quicker)
+            && let Ok(found) = find_entries(&own, name)
+            && count == Some(found.len())
+        {
+            return Ok(found);
+        }
+        let mut entries = Vec::new();
+        nfnetlink::dump(CTNETLINK_GET, |message| {
             if message.kind == CTNETLINK_NEW {
                 entries.extend(parse_entry(message.attributes, name));
             }
-        })
-    })??;
+        })?;
+        Ok(entries)
+    })?
+}
+
+fn read_number(file: &str) -> Option<usize> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// Returns the entries to which packets of TCP and UDP belong.
+fn find_entries(packets: &[&Packet], name: &str) -> io::Result<Vec<ConntrackEntry>> {
+    let socket = nfnetlink::open()?;
+    let mut entries: Vec<ConntrackEntry> = Vec::new();
+    let mut known = HashSet::new();
+    let seen = packets.iter().filter_map(|packet| tuple_of(packet));
+    // A packet that NAT changed on its way out has the addresses of its reply, reversed.
+    let tuples =
+        seen.flat_map(|(protocol, tuple)| [tuple, tuple.reversed()].map(|tuple| (protocol, tuple)));
+    for (protocol, tuple) in tuples {
+        if !known.insert((protocol, tuple)) {
+            continue;
+        }
+        let attributes = encode_tuple(protocol, tuple);
+        let request = Request {
+            command: CTNETLINK_GET,
+            family: family(tuple),
+            attributes: attributes.bytes(),
+            ..Request::default()
+        };
+        let mut found = None;
+        let result = nfnetlink::query_on(&socket, &request, |message| {
+            if message.kind == CTNETLINK_NEW {
+                found = parse_entry(message.attributes, name);
+            }
+        });
+        match result {
+            // The packet was dropped before conntrack confirmed the entry.
+            Err(error) if is_missing(&error) => {}
+            result => result?,
+        }
+        if let Some(entry) = found {
+            for direction in [entry.original, entry.reply] {
+                known.insert((protocol, direction));
+                known.insert((protocol, direction.reversed()));
+            }
+            entries.push(entry);
+        }
+    }
     Ok(entries)
+}
+
+/// Returns the protocol and the addresses of a packet of TCP or UDP.
+fn tuple_of(packet: &Packet) -> Option<(u8, AddressPair)> {
+    let frame = Frame::from_ethernet(&packet.bytes)?;
+    let protocol = match frame.payload {
+        Payload::Tcp(_) => 6,
+        Payload::Udp => 17,
+        _ => return None,
+    };
+    let (source, destination) = frame.ports?;
+    let tuple = AddressPair {
+        source: SocketAddr::new(frame.source, source),
+        destination: SocketAddr::new(frame.destination, destination),
+    };
+    Some((protocol, tuple))
+}
+
+/// Whether the kernel has no entry for the tuple of a request.
+pub(super) fn is_missing(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::ENOENT as i32)
+}
+
+/// Returns `AF_INET` or `AF_INET6`.
+pub(super) fn family(tuple: AddressPair) -> u8 {
+    if tuple.destination.is_ipv6() { 10 } else { 2 }
+}
+
+/// Returns a tuple as a netlink attribute (`enum ctattr_type` and `ctattr_tuple`, Linux v6.12,
+/// `include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
+pub(super) fn encode_tuple(protocol: u8, tuple: AddressPair) -> EncodedAttributes {
+    let AddressPair {
+        source,
+        destination,
+    } = tuple;
+    let (from, to) = if source.is_ipv6() { (3, 4) } else { (1, 2) };
+    let addresses = EncodedAttributes::default()
+        .with(from, &octets(source))
+        .with(to, &octets(destination));
+    let ports = EncodedAttributes::default()
+        .with(1, &[protocol])
+        .with_u16(2, source.port())
+        .with_u16(3, destination.port());
+    let tuple = EncodedAttributes::default()
+        .with_nested(1, &addresses)
+        .with_nested(2, &ports);
+    EncodedAttributes::default().with_nested(ORIGINAL, &tuple)
+}
+
+fn octets(address: SocketAddr) -> Vec<u8> {
+    match address.ip() {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
 }
 
 /// Returns the deleted entry of a message, or `None` for another message.
@@ -163,6 +287,22 @@ mod tests {
             assert_eq!(read.reply.source.port(), 9);
             assert_eq!(read.reply.destination.port(), 9);
             assert_eq!(read.reply.source.is_ipv6(), v6);
+        }
+    }
+
+    #[test]
+    fn encoded_tuples_are_parsed_back() {
+        for (protocol, source, destination) in [
+            (6, "10.0.0.1:40000", "10.0.0.2:80"),
+            (17, "[fd00::1]:40000", "[fd00::2]:53"),
+        ] {
+            let tuple = AddressPair {
+                source: source.parse().unwrap(),
+                destination: destination.parse().unwrap(),
+            };
+            let encoded = encode_tuple(protocol, tuple);
+            let nested = ReceivedAttributes(encoded.bytes()).get_nested(ORIGINAL);
+            assert_eq!(parse_tuple(nested.unwrap()), Some((protocol, tuple)));
         }
     }
 

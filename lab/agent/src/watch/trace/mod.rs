@@ -243,7 +243,7 @@ impl Trace {
     /// Reads the current conntrack entries and IPVS connections.
     fn read_connections(&self, evidence: &mut StageEvidence) -> Result<(), Failure> {
         for TracedNamespace { ns, name, .. } in &self.namespaces {
-            let entries = conntrack_entries::read_entries(ns, name)
+            let entries = conntrack_entries::read_entries(ns, name, &evidence.packets)
                 .map_err(|error| trace_failure("read the conntrack entries", name, &error))?;
             evidence.conntrack.extend(entries);
             let connections = ipvs_connections::read_connections(ns, name)
