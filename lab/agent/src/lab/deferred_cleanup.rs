@@ -38,6 +38,8 @@ pub(crate) struct DeferredCleanup {
     last_activity: Cell<Instant>,
     /// Whether a task waits to delete the namespaces.
     has_task: Cell<bool>,
+    /// Whether the kernel may still free memory of removed labs.
+    is_freeing: Cell<bool>,
 }
 
 impl Default for DeferredCleanup {
@@ -47,6 +49,7 @@ impl Default for DeferredCleanup {
             building: Cell::new(0),
             last_activity: Cell::new(Instant::now()),
             has_task: Cell::new(false),
+            is_freeing: Cell::new(false),
         }
     }
 }
@@ -61,6 +64,7 @@ impl DeferredCleanup {
     /// Keeps namespaces until no build runs or the maximum is reached.
     pub(crate) fn defer(self: &Rc<Self>, namespaces: impl Iterator<Item = NetNs>) {
         self.last_activity.set(Instant::now());
+        self.is_freeing.set(true);
         let is_full = {
             let mut buried = self.namespaces.borrow_mut();
             buried.extend(namespaces);
@@ -78,14 +82,15 @@ impl DeferredCleanup {
     pub(crate) async fn wait_for_memory(&self, needed_kib: u64) {
         let mut most = 0;
         let mut last_gain = Instant::now();
-        while let Some(available) = memory::available_kib()
+        while self.is_freeing.get()
+            && let Some(available) = memory::available_kib()
             && available < needed_kib.saturating_add(PROGRAM_MEMORY_KIB)
-            && last_gain.elapsed() < MAX_WAIT
         {
             self.namespaces.take();
             if available > most {
                 (most, last_gain) = (available, Instant::now());
             }
+            self.is_freeing.set(last_gain.elapsed() < MAX_WAIT);
             tokio::time::sleep(QUIET_PERIOD).await;
         }
     }
