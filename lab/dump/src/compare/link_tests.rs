@@ -83,6 +83,28 @@ fn link_details_first_line_is_compared() {
 }
 
 #[test]
+fn link_layer_printed_for_other_interfaces_is_compared() {
+    let addresses = "\
+1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN group default qlen 1000
+    link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00
+    inet 127.0.0.1/8 scope host lo
+2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP group default qlen 1000
+    link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff
+    inet 10.0.0.1/24 scope global eth0
+";
+    let without = |kind: &str| {
+        let lines = addresses.lines().filter(|line| !line.contains(kind));
+        lines.collect::<Vec<_>>().join("\n") + "\n"
+    };
+    insta::assert_snapshot!(file_differences("ip-addr", addresses, &without("link/ether")), @"interface eth0: ! link layer: ether | none");
+    // `ip -4 addr` prints none.
+    assert_eq!(
+        file_differences("ip-addr", addresses, &without("link/")),
+        ""
+    );
+}
+
+#[test]
 fn link_details_volatile_values_are_ignored() {
     let bridge = "4: cni0: <UP> mtu 1500 qdisc noqueue\n    link/ether 02:00:00:00:01:01 promiscuity 0\n    bridge forward_delay 1500 gc_timer  297.20 topology_change 0 root_port 0 stp_state 0\n";
     let later = bridge
