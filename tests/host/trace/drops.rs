@@ -6,16 +6,15 @@ use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use futures_util::future::join_all;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, setns, unshare};
+use serial_test::file_parallel;
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
 use svclab_model::evidence::{DropEvidence, StageEvidence, Verdict};
 use svclab_model::plan::{Backend, Plan};
@@ -75,11 +74,13 @@ fn check_parallel_drops(backend: Backend) {
 }
 
 #[test]
+#[file_parallel(drops)]
 fn drops_parallel_labs_nft_match_counters() {
     check_parallel_drops(Backend::Nft);
 }
 
 #[test]
+#[file_parallel(drops)]
 fn drops_parallel_labs_legacy_match_counters() {
     check_parallel_drops(Backend::Legacy);
 }
@@ -170,6 +171,7 @@ fn evidence_while(work: impl FnOnce(&File) + Send + 'static) -> Option<StageEvid
 
 /// If drops of other namespaces were recorded and filtered later, the buffer would overflow.
 #[test]
+#[file_parallel(drops)]
 fn drops_of_other_namespaces_are_not_recorded() {
     let Some(evidence) = evidence_while(|_| flood_other_namespace()) else {
         return;
@@ -210,43 +212,6 @@ fn drops_beyond_buffer_are_counted() {
     // Every drop is either recorded or counted as lost.
     let counted = evidence.counters["router"]["IpExtInCsumErrors"];
     assert!(seen + lost >= u64::try_from(counted).expect("a number"));
-}
-
-/// Has the kernel drop messages in this thread until `ended` has no sender.
-fn drop_messages(ended: &Receiver<()>) {
-    while ended.try_recv() == Err(TryRecvError::Empty) {
-        let (sender, receiver) = UnixDatagram::pair().expect("a pair of sockets");
-        // The queue of a socket holds at least ten messages. Closing the socket drops them.
-        for _ in 0..10 {
-            sender.send(b"unread").expect("the queue has space");
-        }
-        drop(receiver);
-    }
-}
-
-/// A timer of the kernel sends each SYN again. If the timer interrupts the tracing of another drop,
-/// the drop of that SYN is recorded by the second copy of the program or counted as missed.
-#[test]
-fn drops_that_interrupt_other_drops_are_not_lost() {
-    if !can_trace_drops() {
-        return;
-    }
-    let processors = thread::available_parallelism().expect("a number").get();
-    let (ends, threads): (Vec<Sender<()>>, Vec<JoinHandle<()>>) = (0..processors)
-        .map(|_| {
-            let (end, ended) = channel();
-            (end, thread::spawn(move || drop_messages(&ended)))
-        })
-        .unzip();
-    let evidence = block_on(async {
-        let agent = new_host().start().await.expect("an agent");
-        probe(&agent, dropped::retransmission_plan()).await
-    });
-    drop(ends);
-    for each in threads {
-        each.join().expect("the thread ends");
-    }
-    dropped::check_retransmissions(&evidence);
 }
 
 /// Returns the evidence of a case that svclab runs, started through this command.
@@ -313,6 +278,7 @@ fn assert_drops_traced(evidence: &StageEvidence) {
 }
 
 #[test]
+#[file_parallel(drops)]
 fn drops_two_process_capabilities_are_traced() {
     if !can_trace_drops() {
         // These capabilities cannot be granted either.
@@ -323,6 +289,7 @@ fn drops_two_process_capabilities_are_traced() {
 }
 
 #[test]
+#[file_parallel(drops)]
 fn drops_two_file_capabilities_are_traced() {
     if !can_trace_drops() {
         // The file cannot get these capabilities either.

@@ -3,6 +3,7 @@
 mod drops;
 mod during;
 mod inside;
+mod interrupts;
 mod labs;
 
 use svclab_model::evidence::{DropEvidence, StageEvidence};
