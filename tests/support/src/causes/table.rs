@@ -14,7 +14,7 @@ const SOURCE_OF_BALANCER: &str = "let load balancer clb forward from its own add
 const REMOVE_BACKEND: &str = "remove node-1 from the backends of load balancer clb";
 const MASQUERADE_NETWORK: &str = "from nonMasqueradeCIDRs of ip-masq-agent";
 const ADD_BACKEND: &str = "add node-2 to the backends of load balancer clb";
-const UNDO_BY_HAND: &str = "undo the manual changes on node-1";
+const POD_TARGETS: &str = "let load balancer clb forward to pods";
 const DELETE_MANUAL_RULE: &str = "`-p tcp -m tcp --dport 30443 -j DROP`";
 
 /// The rule of an earlier flannel, which prevents masquerading of packets to the other node's pods.
@@ -308,7 +308,7 @@ pub(super) const CAUSES: &[Cause] = &[
         when: &[("balancer", &["layer7"])],
         probes: &["call"],
         required: &[DELETE_MANUAL_RULE],
-        allowed: &[REMOVE_BACKEND],
+        allowed: &[REMOVE_BACKEND, POD_TARGETS],
         remedies: &[],
     },
     // S1-22: the node of the client is the only backend, and excluded.
@@ -349,6 +349,7 @@ pub(super) const CAUSES: &[Cause] = &[
             REMOVE_BACKEND,
             SOURCE_OF_BALANCER,
             MASQUERADE_NETWORK,
+            POD_TARGETS,
         ],
         remedies: &[&[Undo::WithoutBackend {
             namespace: "fabric",
@@ -393,7 +394,10 @@ pub(super) const CAUSES: &[Cause] = &[
         lab: "missing-cluster-cidr",
         when: &[("byHand", &["flushed"])],
         probes: &["fromNode", "fromHostPod", "other"],
-        required: &[UNDO_BY_HAND],
+        required: &[
+            "restore `-m set --match-set KUBE-CLUSTER-IP dst,dst ! -s 11.0.0.0/16 -j KUBE-MARK-MASQ`",
+            "restore `-m comment --comment \"kubernetes service traffic requiring SNAT\" ",
+        ],
         allowed: &[],
         remedies: &[&[
             Undo::WithoutLine {
