@@ -70,7 +70,8 @@ fn explain_missing_cluster_cidr_names_unrouted_reply() {
     for words in [
         "SYN reached apiserver-1 at 10.19.9.120:6443",
         "was rejected in fabric with ICMP net unreachable: no route",
-        "node-1 kept source 10.20.0.1: no rule marked the packet for masquerading",
+        "node-1 kept source 10.20.0.1 (the destination, which is an address of node-1 itself): no rule \
+         marked the packet for masquerading",
     ] {
         assert!(
             conclusion_of_call.contains(words),
