@@ -19,7 +19,7 @@ pub(super) fn compare(comparison: &mut Comparison<'_>, first: &LinkKinds, second
         };
         let changes = match (first.get(name), second.get(name)) {
             (Some(a), Some(b)) => {
-                let mut changes = links::heading_changes(&a.link, &b.link, true);
+                let mut changes = links::heading_changes(&a.link, &b.link);
                 changes.extend(detail_changes(a, b));
                 changes
             }

@@ -102,6 +102,14 @@ fn link_layer_printed_for_other_interfaces_is_compared() {
         file_differences("ip-addr", addresses, &without("link/")),
         ""
     );
+    // `ip -d link show eth0` completes only `eth0`.
+    let eth0 = "\
+2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP mode DEFAULT group default qlen 1000
+    link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff promiscuity 0 allmulti 0
+";
+    let mixed = [("ip-addr", &*without("link/")), ("ip-link", eth0)];
+    let complete = [("ip-addr", addresses), ("ip-link", eth0)];
+    assert_eq!(differences(&complete, &mixed), "");
 }
 
 #[test]

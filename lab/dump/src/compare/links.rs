@@ -14,7 +14,6 @@ use svclab_ruleset::link::{Address, Link, Links, has_only_addressed_links};
 pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Links, second: &Links) {
     let addresses = [first, second].map(OwnHardwareAddresses::from_links);
     let changed_addresses = addresses[0].changes(&addresses[1]);
-    let have_layers = [first, second].into_iter().all(has_link_layers);
     for name in union_of_names(first.keys(), second.keys()) {
         // kube-proxy binds the addresses of services in the order of a Go map.
         let is_any_order = name == DUMMY;
@@ -23,7 +22,7 @@ pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Links, second: &L
                 continue;
             }
             (Some(a), Some(b)) => {
-                let mut changes = heading_changes(a, b, have_layers);
+                let mut changes = heading_changes(a, b);
                 let has_unknown = a.mac.is_some() != b.mac.is_some();
                 let [a_items, b_items] = [a, b].map(|link| {
                     let is_derived = |address: &IpNetwork| is_derived(link, address, has_unknown);
@@ -67,15 +66,9 @@ pub(super) fn whole_link_changes(link: &Link, only: Side) -> Vec<DumpChange> {
     std::iter::once(whole_change).chain(addresses).collect()
 }
 
-/// Whether a list has lines of link layers. `ip addr` prints one for each interface, `ip -4 addr` and
-/// `ip -6 addr` print none (iproute2 7.1, `ip/ipaddress.c`, `print_linkinfo`).
-fn has_link_layers(links: &Links) -> bool {
-    links.values().any(|link| link.link_layer.is_some())
-}
-
 /// Returns the changes of an interface, except for its addresses. Properties that one of the
-/// outputs does not print are not compared. `have_layers` states that both have lines of link layers.
-pub(super) fn heading_changes(first: &Link, second: &Link, have_layers: bool) -> Vec<DumpChange> {
+/// outputs does not print are not compared.
+pub(super) fn heading_changes(first: &Link, second: &Link) -> Vec<DumpChange> {
     let mut changes = Vec::new();
     if first.is_partial() || second.is_partial() {
         return changes;
@@ -101,12 +94,12 @@ pub(super) fn heading_changes(first: &Link, second: &Link, have_layers: bool) ->
         }
     }
     let (first_layer, second_layer) = (link_layer(first), link_layer(second));
-    let are_both_printed = first_layer.is_some() && second_layer.is_some();
-    if are_both_printed || have_layers {
+    let is_known = |link: &Link| link.link_layer.is_some() || link.lacks_link_layer;
+    if is_known(first) && is_known(second) {
         let (first, second) = (first_layer.as_deref(), second_layer.as_deref());
         changes.extend(value_change("link layer", first, second));
     }
-    if are_both_printed {
+    if first_layer.is_some() && second_layer.is_some() {
         for name in ["protodown", "protodown_reason"] {
             let value = |link: &'_ Link| {
                 let (_, attributes) = link.link_layer.as_ref()?;

@@ -31,6 +31,10 @@ pub struct Link {
     /// Type of the link layer (`ether`) with the attributes after its address, such as the
     /// broadcast address.
     pub link_layer: Option<(Text, Attributes)>,
+    /// Whether the output has the link layers of other interfaces, but not of this one. `ip addr`
+    /// prints one for each interface, `ip -4 addr` and `ip -6 addr` print none (iproute2 7.1,
+    /// `ip/ipaddress.c`, `print_linkinfo`).
+    pub lacks_link_layer: bool,
     /// Link-layer address. `None` if none is printed.
     pub mac: Option<Text>,
     /// Alternative names and aliases.
@@ -205,6 +209,11 @@ fn parse_lines(text: &Text, problems: &mut Vec<Problem>, is_detailed: bool) -> L
             problems.extend(read.err());
         }
     }
+    if links.values().any(|link| link.link_layer.is_some()) {
+        for link in links.values_mut() {
+            link.lacks_link_layer = link.link_layer.is_none();
+        }
+    }
     links
 }
 
@@ -333,6 +342,7 @@ fn parse_link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Prob
         flags,
         attributes,
         link_layer: None,
+        lacks_link_layer: false,
         mac: None,
         other_names: Vec::new(),
         addresses: Vec::new(),

@@ -31,6 +31,7 @@ pub(super) fn unknown_link(line: u32) -> Link {
         flags: vec![Text::new("UP"), Text::new("LOWER_UP")],
         attributes: Attributes::default(),
         link_layer: None,
+        lacks_link_layer: false,
         mac: None,
         other_names: Vec::new(),
         addresses: Vec::new(),
