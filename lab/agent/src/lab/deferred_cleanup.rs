@@ -25,7 +25,7 @@ const QUIET_PERIOD: Duration = Duration::from_millis(100);
 /// Memory that loading rules and reading state needs beside a lab, in KiB.
 const PROGRAM_MEMORY_KIB: u64 = 16 << 10;
 
-/// Time without a gain of memory after which a build does not wait any longer.
+/// Time without a gain of memory, and without a removal, after which a build does not wait any longer.
 const MAX_WAIT: Duration = Duration::from_secs(3);
 
 /// Namespaces of removed labs, deleted when no build runs.
@@ -38,8 +38,8 @@ pub(crate) struct DeferredCleanup {
     last_activity: Cell<Instant>,
     /// Whether a task waits to delete the namespaces.
     has_task: Cell<bool>,
-    /// Whether the kernel may still free memory of removed labs.
-    is_freeing: Cell<bool>,
+    /// When namespaces were last deleted, or their memory was last seen to be freed.
+    last_freed: Cell<Option<Instant>>,
 }
 
 impl Default for DeferredCleanup {
@@ -49,7 +49,7 @@ impl Default for DeferredCleanup {
             building: Cell::new(0),
             last_activity: Cell::new(Instant::now()),
             has_task: Cell::new(false),
-            is_freeing: Cell::new(false),
+            last_freed: Cell::new(None),
         }
     }
 }
@@ -64,14 +64,13 @@ impl DeferredCleanup {
     /// Keeps namespaces until no build runs or the maximum is reached.
     pub(crate) fn defer(self: &Rc<Self>, namespaces: impl Iterator<Item = NetNs>) {
         self.last_activity.set(Instant::now());
-        self.is_freeing.set(true);
         let is_full = {
             let mut buried = self.namespaces.borrow_mut();
             buried.extend(namespaces);
             buried.len() >= MAX_NAMESPACES
         };
         if is_full {
-            self.namespaces.take();
+            self.delete();
         } else if !self.has_task.replace(true) {
             tokio::task::spawn_local(Rc::clone(self).delete_when_idle());
         }
@@ -80,18 +79,28 @@ impl DeferredCleanup {
     /// Waits while this machine lacks memory for a lab of `needed_kib`, and the kernel frees that of
     /// removed labs: in a busy guest, it deletes their namespaces more slowly than new labs are built.
     pub(crate) async fn wait_for_memory(&self, needed_kib: u64) {
-        let mut most = 0;
-        let mut last_gain = Instant::now();
-        while self.is_freeing.get()
-            && let Some(available) = memory::available_kib()
+        let mut most = None;
+        while let Some(available) = memory::available_kib()
             && available < needed_kib.saturating_add(PROGRAM_MEMORY_KIB)
         {
-            self.namespaces.take();
-            if available > most {
-                (most, last_gain) = (available, Instant::now());
+            self.delete();
+            let last_freed = self.last_freed.get();
+            if last_freed.is_none_or(|at| at.elapsed() >= MAX_WAIT) {
+                break;
             }
-            self.is_freeing.set(last_gain.elapsed() < MAX_WAIT);
+            let has_gained = most.is_some_and(|most| available > most);
+            if has_gained {
+                self.last_freed.set(Some(Instant::now()));
+            }
+            most = most.max(Some(available));
             tokio::time::sleep(QUIET_PERIOD).await;
+        }
+    }
+
+    /// Has the kernel delete the kept namespaces.
+    fn delete(&self) {
+        if !self.namespaces.take().is_empty() {
+            self.last_freed.set(Some(Instant::now()));
         }
     }
 
@@ -105,7 +114,7 @@ impl DeferredCleanup {
             tokio::time::sleep_until(next_check).await;
         }
         self.has_task.set(false);
-        self.namespaces.take();
+        self.delete();
     }
 }
 
