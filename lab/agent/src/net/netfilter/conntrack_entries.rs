@@ -51,7 +51,8 @@ const COUNT_FILE: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 /// File with the number of buckets of the table that all namespaces share.
 const BUCKETS_FILE: &str = "/proc/sys/net/netfilter/nf_conntrack_buckets";
 
-/// Number of buckets that are scanned in the time that one packet takes to be parsed.
+/// Number of buckets that are scanned in the time in which one packet is parsed and its entry is
+/// looked up.
 const BUCKETS_PER_PACKET: usize = 16;
 
 /// Returns every entry of a namespace, for IPv4 and IPv6. `packets` were captured in the lab.
@@ -70,12 +71,12 @@ pub(crate) fn read_entries(
         if count == Some(0) {
             return Ok(Vec::new());
         }
-        let own: Vec<&Packet> = packets.iter().filter(|one| one.namespace == name).collect();
-        let is_quicker = |buckets| own.len().saturating_mul(BUCKETS_PER_PACKET) < buckets;
-        if !own.is_empty()
+        let local: Vec<&Packet> = packets.iter().filter(|one| one.namespace == name).collect();
+        let is_quicker = |buckets| local.len().saturating_mul(BUCKETS_PER_PACKET) < buckets;
+        if !local.is_empty()
             && read_number(BUCKETS_FILE).is_some_and(is_quicker)
-            && let Ok(found) = find_entries(&own, name)
-            && count == Some(found.len())
+            && let Ok(found) = find_entries(&local, name)
+            && [count, read_number(COUNT_FILE)] == [Some(found.len()); 2]
         {
             return Ok(found);
         }
@@ -99,7 +100,7 @@ fn find_entries(packets: &[&Packet], name: &str) -> io::Result<Vec<ConntrackEntr
     let mut entries: Vec<ConntrackEntry> = Vec::new();
     let mut known = HashSet::new();
     let seen = packets.iter().filter_map(|packet| tuple_of(packet));
-    // A packet that NAT changed on its way out has the addresses of its reply, reversed.
+    // A packet that NAT changed on its way out has the reply tuple of its entry, reversed.
     let tuples =
         seen.flat_map(|(protocol, tuple)| [tuple, tuple.reversed()].map(|tuple| (protocol, tuple)));
     for (protocol, tuple) in tuples {
