@@ -17,8 +17,9 @@ use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::delta::diff;
 use svclab_ruleset::iptables::script::IptablesScript;
 use svclab_runner::kernel::{Agent, KernelError, RunCount, Session};
+use svclab_runner::run::execute::Room;
 use svclab_runner::run::execute::idle::Idle;
-use svclab_runner::run::execute::pool::{Pool, Room};
+use svclab_runner::run::execute::pool::Pool;
 
 /// Origin of a trial's lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]

@@ -1,13 +1,14 @@
 //! Runs one case on an agent, again if the kernel rejects a part of a dump or the machine is busy.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::case_evidence::CaseEvidence;
 use super::control::{RunControl, case_timeout_error};
-use super::pool::{Pool, Room};
+use super::pool::Pool;
 use super::rejected_rule::locate_in_lab;
 use super::result::{judged_result, split_ended, without_verdict};
+use super::room::{Room, Stopwatch};
 use crate::kernel::{Agent, KernelError, RunCount, Session};
 use crate::results::{CaseResult, CaseStatus, RunError};
 use crate::run::kernel_error::to_run_error;
@@ -74,13 +75,14 @@ async fn try_on_agent(
     (agent, room): (&Agent, Option<&Room>),
     limit: Option<Duration>,
 ) -> (CaseResult, Option<(Session, Evidence)>) {
-    let begun = Instant::now();
-    let trial = try_without_rejected(prepared, agent, room);
+    let stopwatch = Stopwatch::start(room);
+    let trial = Box::pin(try_without_rejected(prepared, agent, room));
     let judged = match limit {
         // Dropping the trial drops its session, and the agent removes the lab.
-        Some(limit) => tokio::time::timeout(limit, trial)
+        Some(limit) => stopwatch
+            .limit(limit, trial)
             .await
-            .unwrap_or_else(|_| Err(case_timeout_error(limit))),
+            .unwrap_or_else(|| Err(case_timeout_error(limit))),
         None => trial.await,
     };
     let (mut result, lab) = match judged {
@@ -91,7 +93,7 @@ async fn try_on_agent(
         Err(error) => (without_verdict(prepared, error), None),
     };
     result.kernel.clone_from(&agent.environment().kernel);
-    result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    result.duration_ms = u64::try_from(stopwatch.elapsed().as_millis()).unwrap_or(u64::MAX);
     (result, lab)
 }
 

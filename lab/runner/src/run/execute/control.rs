@@ -14,8 +14,8 @@ pub struct RunControl {
     pub retries: u32,
     /// Whether a case that passes only in a further try sets the exit code to 1.
     pub flaky_fails: bool,
-    /// Maximum time of one try of a case, from its first namespace to its last verdict. `None` for
-    /// no limit.
+    /// Maximum time of one try of a case, from its first namespace to its last verdict, without
+    /// waits for other cases. `None` for no limit.
     pub case_timeout: Option<Duration>,
     /// Maximum time of the run. `None` for no limit.
     pub run_timeout: Option<Duration>,

@@ -9,6 +9,7 @@ pub mod idle;
 pub mod pool;
 mod rejected_rule;
 pub(super) mod result;
+mod room;
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -34,6 +35,7 @@ pub use case::{run_on_agent, try_case, without_settling};
 pub use case_evidence::CaseEvidence;
 pub use control::RunControl;
 pub use event::Event;
+pub use room::Room;
 
 /// Options of a run: kernels, parallelism and evidence.
 #[derive(Debug, Clone)]

@@ -6,31 +6,23 @@
 //! than later ones.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::{Mutex, OnceCell, OwnedSemaphorePermit, Semaphore};
-use tokio::time::sleep;
 
 use super::RunOptions;
 use super::idle::Idle;
+use super::room::{Machine, Room};
 use crate::kernel::{Agent, Kernel, KernelError, KernelSelector, NotEnoughMemory};
 use crate::run::prepare::Prepared;
 use svclab_agent::contain::AgentPrivilege;
 use svclab_agent::find_program;
 use svclab_model::plan::Plan;
 
-/// Time after which probes that still run are taken to wait for a timeout, which needs no processor.
-const WAITING_AFTER: Duration = Duration::from_millis(400);
-
 /// Maximum number of labs of a pool whose probes wait for a timeout, for each lab that needs a
 /// processor. A busy guest removes the namespaces of earlier labs late. With 3, it ran out of memory.
 const WAITING_LABS: usize = 1;
-
-/// Permits that all labs of a run share. A lab that needs the machine for itself holds all of them.
-const MACHINE_PERMITS: u32 = 1 << 20;
 
 /// Unit of the memory permits, in KiB.
 const PERMIT_KIB: u64 = 1024;
@@ -59,8 +51,7 @@ pub struct Pools {
     /// Whether labs keep running after their cases, so that the user can run programs in them.
     keeps_labs: bool,
     state: Mutex<PoolState>,
-    /// See [`MACHINE_PERMITS`].
-    machine: Arc<Semaphore>,
+    machine: Machine,
     /// Pool that was requested last. The next case often belongs to the same lab.
     last: Arc<Idle<Arc<Pool>>>,
     tools: Tools,
@@ -110,7 +101,7 @@ impl Pools {
                 .count(),
             keeps_labs: options.keep,
             state: Mutex::default(),
-            machine: Arc::new(Semaphore::new(MACHINE_PERMITS as usize)),
+            machine: Machine::default(),
             last: Arc::default(),
             tools: Tools::default(),
         }
@@ -225,7 +216,7 @@ pub struct Pool {
     lab_permits: Arc<Semaphore>,
     /// Permits for labs that need a processor: they are built, or their probes run.
     active_permits: Arc<Semaphore>,
-    machine: Arc<Semaphore>,
+    machine: Machine,
     limits: Arc<KernelLimits>,
     /// Pool that was requested last. It may hold agents that no case uses.
     last: Weak<Idle<Arc<Self>>>,
@@ -237,56 +228,6 @@ pub struct Pool {
     agent_permits: OnceCell<Option<OwnedSemaphorePermit>>,
     next: AtomicUsize,
     tools: Tools,
-}
-
-/// Place and memory of a lab in a pool.
-pub struct Room {
-    /// Permit for a lab that needs a processor.
-    active: StdMutex<Option<OwnedSemaphorePermit>>,
-    machine: Arc<Semaphore>,
-    machine_permits: StdMutex<Option<OwnedSemaphorePermit>>,
-    _permits: [OwnedSemaphorePermit; 2],
-}
-
-impl Room {
-    /// Waits until no lab has the machine for itself, and shares the machine with other labs.
-    pub async fn share_machine(&self) {
-        self.acquire_machine(1).await;
-    }
-
-    /// Waits until no other lab uses the machine, and keeps others from it.
-    pub(super) async fn claim_machine(&self) {
-        self.acquire_machine(MACHINE_PERMITS).await;
-    }
-
-    async fn acquire_machine(&self, permits: u32) {
-        let held = || {
-            let held = self.machine_permits.lock();
-            held.unwrap_or_else(PoisonError::into_inner)
-        };
-        drop(held().take());
-        // Fails only if the semaphore is closed, which never happens.
-        let acquired = Arc::clone(&self.machine).acquire_many_owned(permits).await;
-        *held() = acquired.ok();
-    }
-
-    /// Waits for the probes of the lab. If they take longer than [`WAITING_AFTER`], another lab may
-    /// use the processor.
-    pub async fn finish_probes<T>(&self, probes: impl Future<Output = T>) -> T {
-        let mut probes = pin!(probes);
-        tokio::select! {
-            biased;
-            finished = &mut probes => return finished,
-            () = sleep(WAITING_AFTER) => {}
-        }
-        drop(
-            self.active
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
-        probes.await
-    }
 }
 
 /// State of one agent of a pool.
@@ -311,7 +252,7 @@ impl Pool {
             lab_permits: permits(active.saturating_mul(1 + WAITING_LABS)),
             active_permits: permits(active),
             memory_permits: limits.memory_permits.clone().unwrap_or_else(new_permits),
-            machine: Arc::clone(&pools.machine),
+            machine: pools.machine.clone(),
             limits,
             last: Arc::downgrade(&pools.last),
             agent_permits: OnceCell::new(),
@@ -345,12 +286,7 @@ impl Pool {
             .acquire_owned()
             .await
             .ok()?;
-        Some(Room {
-            active: StdMutex::new(Some(active)),
-            machine: Arc::clone(&self.machine),
-            machine_permits: StdMutex::default(),
-            _permits: [place, room],
-        })
+        Some(Room::new([place, room], active, &self.machine))
     }
 
     /// Waits until there are permits for the agents of this pool. `None` if the number of agents is
@@ -409,52 +345,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::timeout;
-
     use super::*;
-
-    fn room(permits: &Arc<Semaphore>, machine: &Arc<Semaphore>) -> Room {
-        let acquire = || Arc::clone(permits).try_acquire_owned().unwrap();
-        Room {
-            active: StdMutex::new(Some(acquire())),
-            machine: Arc::clone(machine),
-            machine_permits: StdMutex::default(),
-            _permits: [acquire(), acquire()],
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn machine_is_shared_or_claimed_by_one_lab() {
-        let permits = Arc::new(Semaphore::new(6));
-        let machine = Arc::new(Semaphore::new(MACHINE_PERMITS as usize));
-        let rooms = [room(&permits, &machine), room(&permits, &machine)];
-        rooms[0].share_machine().await;
-        rooms[1].share_machine().await;
-        let [first, second] = rooms;
-        {
-            let mut claim = pin!(first.claim_machine());
-            assert!(timeout(WAITING_AFTER, &mut claim).await.is_err());
-            drop(second);
-            claim.await;
-        }
-        let third = room(&permits, &machine);
-        assert!(timeout(WAITING_AFTER, third.share_machine()).await.is_err());
-        first.share_machine().await;
-        third.share_machine().await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn room_of_waiting_probes_leaves_processor_to_others() {
-        let permits = Arc::new(Semaphore::new(3));
-        let room = room(&permits, &Arc::new(Semaphore::new(1)));
-        room.finish_probes(sleep(WAITING_AFTER / 2)).await;
-        assert_eq!(permits.available_permits(), 0);
-        room.finish_probes(sleep(WAITING_AFTER * 2)).await;
-        assert_eq!(permits.available_permits(), 1);
-        // The rest of the room is kept.
-        room.finish_probes(sleep(WAITING_AFTER * 2)).await;
-        assert_eq!(permits.available_permits(), 1);
-    }
 
     #[test]
     fn agents_per_lab_follows_number_of_cases() {
