@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, setns, unshare};
-use serial_test::file_parallel;
+use serial_test::file_serial;
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
 use svclab_model::evidence::{DropEvidence, StageEvidence, Verdict};
 use svclab_model::plan::{Backend, Plan};
@@ -74,13 +74,13 @@ fn check_parallel_drops(backend: Backend) {
 }
 
 #[test]
-#[file_parallel(drops)]
+#[file_serial(drops)]
 fn drops_parallel_labs_nft_match_counters() {
     check_parallel_drops(Backend::Nft);
 }
 
 #[test]
-#[file_parallel(drops)]
+#[file_serial(drops)]
 fn drops_parallel_labs_legacy_match_counters() {
     check_parallel_drops(Backend::Legacy);
 }
@@ -171,7 +171,7 @@ fn evidence_while(work: impl FnOnce(&File) + Send + 'static) -> Option<StageEvid
 
 /// If drops of other namespaces were recorded and filtered later, the buffer would overflow.
 #[test]
-#[file_parallel(drops)]
+#[file_serial(drops)]
 fn drops_of_other_namespaces_are_not_recorded() {
     let Some(evidence) = evidence_while(|_| flood_other_namespace()) else {
         return;
@@ -278,7 +278,7 @@ fn assert_drops_traced(evidence: &StageEvidence) {
 }
 
 #[test]
-#[file_parallel(drops)]
+#[file_serial(drops)]
 fn drops_two_process_capabilities_are_traced() {
     if !can_trace_drops() {
         // These capabilities cannot be granted either.
@@ -289,7 +289,7 @@ fn drops_two_process_capabilities_are_traced() {
 }
 
 #[test]
-#[file_parallel(drops)]
+#[file_serial(drops)]
 fn drops_two_file_capabilities_are_traced() {
     if !can_trace_drops() {
         // The file cannot get these capabilities either.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anstream::adapter::strip_str;
-use serial_test::file_parallel;
+use serial_test::file_serial;
 use svclab_journey::journey::{Kind, PathEnd, journeys};
 use svclab_judge::{AddressBook, Explainer};
 use svclab_model::plan::{EvidenceRequest, Namespace};
@@ -22,7 +22,7 @@ use super::{probe_plan, with_agent};
 const PARALLEL_LABS: usize = 8;
 
 #[test]
-#[file_parallel(drops)]
+#[file_serial(drops)]
 fn labs_with_full_evidence_know_end_of_every_packet() {
     let mut host_cases = prepare_cases(&[]);
     host_cases.retain(|case| !case.plan.namespaces.iter().any(Namespace::uses_ipvs));
