@@ -128,24 +128,24 @@ impl Doubt {
         evidence: &Evidence,
         plans: impl Iterator<Item = &'a Plan>,
     ) -> Option<Self> {
-        let timeouts = plans.flat_map(|plan| plan.namespaces.iter().map(udp_timeout));
-        let timeout = timeouts.min().unwrap_or(UDP_TIMEOUT);
         late_step(expected, judgement, evidence)
-            .or_else(|| forgotten_connection(judgement, evidence, timeout))
+            .or_else(|| forgotten_connection(judgement, evidence, plans))
             .or_else(|| retransmissions(judgement, evidence))
     }
 }
 
 /// Returns a failed probe whose UDP connection was idle for so long that conntrack may have forgotten
 /// it. On a machine that is not busy, this is what the lab tests.
-fn forgotten_connection(
+fn forgotten_connection<'a>(
     judgement: &Judgement,
     evidence: &Evidence,
-    timeout: Duration,
+    plans: impl Iterator<Item = &'a Plan>,
 ) -> Option<Doubt> {
     if delay(evidence).is_zero() {
         return None;
     }
+    let timeouts = plans.flat_map(|plan| plan.namespaces.iter().map(udp_timeout));
+    let timeout = timeouts.min().unwrap_or(UDP_TIMEOUT);
     // The outcome is in the stage of the probe, the second exchange in the stage after the step.
     let mut failed = judgement.probes().filter(|probe| !probe.holds);
     failed.find_map(|probe| {
