@@ -33,10 +33,10 @@ pub(super) async fn build<'p>(
 ) -> Result<BuiltNamespaces, Failure> {
     begin(step, "create its namespaces").await;
     let (built, waiting) = create_namespaces(plan, stays_running, &rules).await?;
-    begin(step, "create its interfaces").await;
+    begin(step, "create its interfaces while its rules load").await;
     connect(plan, &built).await?;
     send_all(&rules, waiting);
-    begin(step, "add its routes and neighbours").await;
+    begin(step, "add its routes and neighbours while its rules load").await;
     add_routes(plan, &built).await?;
     begin(step, "load its rules").await;
     Ok(built)
