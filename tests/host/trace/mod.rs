@@ -1,5 +1,6 @@
 //! Tests the trace evidence of this host's kernel: matched rules, drops and conntrack entries.
 
+mod connections;
 mod drops;
 mod during;
 mod inside;
