@@ -5,6 +5,7 @@
 //! longer, and the kernel forgets UDP connections.
 
 use std::fmt;
+use std::iter;
 use std::time::Duration;
 
 use crate::check::Check;
@@ -135,13 +136,17 @@ impl Doubt {
 }
 
 /// Returns a failed probe whose UDP connection was idle for so long that conntrack may have forgotten
-/// it. On a machine that is not busy, this is what the lab tests.
+/// it. If neither svclab nor, during a step, another program was late, this is what the lab tests.
 fn forgotten_connection<'a>(
     judgement: &Judgement,
     evidence: &Evidence,
     plans: impl Iterator<Item = &'a Plan>,
 ) -> Option<Doubt> {
-    if delay(evidence).is_zero() {
+    let delays = evidence.stages.iter().flat_map(|stage| {
+        let step = stage.step.as_ref().map(|step| step.delay_ms);
+        iter::once(stage.delay_ms).chain(step)
+    });
+    if sum_ms(delays).is_zero() {
         return None;
     }
     let timeouts = plans.flat_map(|plan| plan.namespaces.iter().map(udp_timeout));
@@ -162,16 +167,6 @@ fn forgotten_connection<'a>(
     })
 }
 
-/// Returns the time for which svclab, or during a step another program, could not run.
-fn delay(evidence: &Evidence) -> Duration {
-    let stages = evidence.stages.iter();
-    let delays = stages.flat_map(|stage| {
-        let step = stage.step.as_ref().map(|step| step.delay_ms);
-        [Some(stage.delay_ms), step].into_iter().flatten()
-    });
-    Duration::from_millis(delays.fold(0, u64::saturating_add))
-}
-
 /// Returns the time after which a namespace forgets a UDP connection without packets.
 fn udp_timeout(namespace: &Namespace) -> Duration {
     let mut sysctls = namespace.sysctls.iter().rev();
@@ -182,8 +177,7 @@ fn udp_timeout(namespace: &Namespace) -> Duration {
 
 /// Returns a failed check whose result retransmissions may explain.
 fn retransmissions(judgement: &Judgement, evidence: &Evidence) -> Option<Doubt> {
-    let delays = evidence.stages.iter().map(|stage| stage.delay_ms);
-    let delay = Duration::from_millis(delays.fold(0, u64::saturating_add));
+    let delay = sum_ms(evidence.stages.iter().map(|stage| stage.delay_ms));
     let mut attempts = evidence.attempts();
     if delay.is_zero() || attempts.all(|attempt| attempt.duration < MIN_RETRANSMISSION_INTERVAL) {
         return None;
@@ -194,6 +188,10 @@ fn retransmissions(judgement: &Judgement, evidence: &Evidence) -> Option<Doubt> 
         check: check.clone(),
         delay,
     })
+}
+
+fn sum_ms(delays_ms: impl Iterator<Item = u64>) -> Duration {
+    Duration::from_millis(delays_ms.fold(0, u64::saturating_add))
 }
 
 /// Whether retransmissions can change the result of a check. If no packet is expected, they cannot.
@@ -232,8 +230,6 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
 
 #[cfg(test)]
 mod tests {
-    use std::iter;
-
     use super::*;
     use crate::judge::traffic_shift::TrafficShift;
     use crate::{Observed, ProbeOutcome, StageOutcome, StepOutcome};
